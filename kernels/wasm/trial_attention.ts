@@ -6,7 +6,7 @@ import { attentionParams, attentionScratchBytes } from './ops/attention.ts';
 import { spanBlocks } from './task_split.ts';
 
 /** Rows of one sequence from `position` on, and the heads with which they attend. */
-interface AttentionShape {
+export interface AttentionShape {
   readonly rows: number;
   readonly position: number;
   readonly kvHeads: number;
@@ -32,6 +32,8 @@ const SHAPES: readonly AttentionShape[] = [
 
 /** Largest magnitude of a query, so that scores lie far apart. */
 const QUERY = 4;
+/** Bytes after a shape's scratch, where the scratch of the next thread may begin, and what they are filled with. */
+const [GUARD_BYTES, GUARD] = [4_096, 0xa5];
 
 /** Returns the output bytes of every shape, computed tile by tile and, for one row, by spans too. */
 export class TrialAttention {
@@ -39,12 +41,15 @@ export class TrialAttention {
   readonly #at: Readonly<
     Record<'params' | 'tile' | 'table' | 'qkv' | 'kv' | 'sinks' | 'out' | 'partials' | 'scratch', number>
   >;
+  readonly #shapes: readonly AttentionShape[];
   readonly #view: DataView;
 
-  constructor() {
+  /** `shapes`: those of the trial, unless a test names others. */
+  constructor(shapes = SHAPES) {
+    this.#shapes = shapes;
     const plan = new MemoryPlan();
     const most = (bytesOf: (shape: AttentionShape) => number): number =>
-      plan.reserve('the trial of attention', Math.max(...SHAPES.map(bytesOf)));
+      plan.reserve('the trial of attention', Math.max(...shapes.map(bytesOf)));
     const heads = ({ kvHeads, group }: AttentionShape): number => kvHeads * group;
     this.#at = {
       params: most(() => attentionParams.bytes),
@@ -55,19 +60,27 @@ export class TrialAttention {
       sinks: most((shape) => 4 * heads(shape)),
       out: most((shape) => 4 * shape.rows * heads(shape) * shape.headDim),
       partials: most((shape) => blocksOf(shape) * heads(shape) * partialBytes(shape.headDim)),
-      scratch: most((shape) => attentionScratchBytes({ ...shape, heads: heads(shape) }, shape.blockSize)),
+      scratch: most((shape) => scratchBytesOf(shape) + GUARD_BYTES),
     };
     this.memory = plan.allocate();
     this.#view = new DataView(this.memory.buffer);
   }
 
-  /** Compares two implementations. Returns a clause about the first shape in which their outputs differ, else undefined. */
+  /**
+   * Compares two implementations. Returns a clause about the first shape in which their outputs differ, or in which the second writes beyond
+   * its scratch; else undefined.
+   */
   difference(one: Attention, other: Attention, random: () => number): string | undefined {
-    for (const shape of SHAPES) {
+    for (const shape of this.#shapes) {
       this.#fill(shape, random);
       const expected = this.#outputs(shape, one);
-      if (Buffer.compare(expected, this.#outputs(shape, other)) === 0) continue;
-      return `it attends ${shape.rows} rows of ${shape.group} heads of ${shape.headDim} wrongly`;
+      const guard = new Uint8Array(this.memory.buffer, this.#at.scratch + scratchBytesOf(shape), GUARD_BYTES).fill(
+        GUARD,
+      );
+      const isEqual = Buffer.compare(expected, this.#outputs(shape, other)) === 0;
+      const what = `${shape.rows} rows of ${shape.group} heads of ${shape.headDim}`;
+      if (guard.some((byte) => byte !== GUARD)) return `its attention of ${what} writes beyond its scratch`;
+      if (!isEqual) return `it attends ${what} wrongly`;
     }
     return undefined;
   }
@@ -143,6 +156,10 @@ export class TrialAttention {
     results.push(bytes.slice());
     return Buffer.concat(results);
   }
+}
+
+function scratchBytesOf(shape: AttentionShape): number {
+  return attentionScratchBytes({ ...shape, heads: shape.kvHeads * shape.group }, shape.blockSize);
 }
 
 function blocksOf({ rows, position, blockSize }: AttentionShape): number {
