@@ -101,11 +101,48 @@ static const struct {
 #endif
     {6, tile_6}, {4, tile_4}, {2, tile_2}, {1, tile_1}};
 
+/** Panels that a row is multiplied by side by side: additions take as long as this many can begin. */
+#define ROW_PANELS 8
+/** Rows up to which each is multiplied by itself, straight from the panels: weights then come from memory. */
+#define FEW_ROWS 3
+
+/** Multiplies each row by `count` panels from `panel` on, `apart` from one another; `count` and `is_f16` are constants. */
+INLINE void multiply_panels(const int count, const int is_f16, const uint8_t *memory, const LinearParams *params, uint32_t first, uint32_t rows, uint32_t panel, uint32_t apart) {
+  const size_t input_bytes = is_f16 ? 16 : 32, panel_bytes = params->inner * input_bytes;
+  for (uint32_t row = first; row < first + rows; row++) {
+    const float *x = (const float *)(memory + params->x + (size_t)row * params->x_stride);
+    const uint8_t *w = memory + params->weight + panel * panel_bytes;
+    eight y[ROW_PANELS];
+    UNROLL
+    for (int i = 0; i < count; i++) y[i] = eight_zeros();
+    for (uint32_t k = 0; k < params->inner; k++, w += input_bytes) {
+      UNROLL
+      for (int i = 0; i < count; i++) y[i] = add_eight(x[k], load_eight(is_f16, w + i * apart * panel_bytes), y[i]);
+    }
+    float sums[8 * ROW_PANELS], *to = (float *)(memory + params->out + (size_t)row * params->out_stride);
+    UNROLL
+    for (int i = 0; i < count; i++) store_eight(sums + 8 * i, y[i]);
+    for (int i = 0; i < count; i++) finish(memory, params, to + (size_t)(panel + i * apart) * 8, sums + 8 * i, panel + i * apart);
+  }
+}
+
+/** Takes one panel of each part of the range at once, long streams that suit the prefetchers of a CPU, then what is left one by one. */
+INLINE void multiply_few(const int is_f16, const uint8_t *memory, const LinearParams *params, uint32_t first, uint32_t rows, uint32_t panel, uint32_t panel_end) {
+  const uint32_t apart = (panel_end - panel) / ROW_PANELS;
+  for (const uint32_t end = panel + apart; panel < end; panel++) multiply_panels(ROW_PANELS, is_f16, memory, params, first, rows, panel, apart);
+  for (panel += apart * (ROW_PANELS - 1); panel < panel_end; panel++) multiply_panels(1, is_f16, memory, params, first, rows, panel, 0);
+}
+
 /** Computes the outputs of rows [first, first + rows) and panels [panel, panel_end) with weights of f32 or f16. */
 EXPORT void NAME(multiply_floats)(uint8_t *memory, uint32_t at, uint32_t first, uint32_t rows, uint32_t panel, uint32_t panel_end) {
   float sums[ROW_BLOCK * TILE_OUTPUTS] __attribute__((aligned(64))), slice[SLICE * TILE_OUTPUTS] __attribute__((aligned(64)));
   const LinearParams *params = (const LinearParams *)(memory + at);
   const uint32_t is_f16 = params->format == F16, inner = params->inner;
+  if (rows <= FEW_ROWS) {
+    if (is_f16) multiply_few(1, memory, params, first, rows, panel, panel_end);
+    else multiply_few(0, memory, params, first, rows, panel, panel_end);
+    return;
+  }
   const float *x = (const float *)(memory + params->x + (size_t)first * params->x_stride);
   const size_t x_stride = params->x_stride / 4, panel_bytes = (size_t)inner * (is_f16 ? 16 : 32);
   for (; panel < panel_end; panel += TILE_PANELS) {

@@ -45,6 +45,15 @@ INLINE float float_of_half(uint16_t h) {
 INLINE floats load_halves(const uint8_t *const *w, size_t at) { floats y; EACH y.v[i] = float_of_half(((const uint16_t *)(w[i / 8] + at))[i % 8]); return y; }
 INLINE floats load_exponents(const uint8_t *const *w, size_t at) { floats y; EACH { union { uint32_t u; float f; } z = {(uint32_t)w[i / 8][at + i % 8] << 23}; y.v[i] = z.f; } return y; }
 INLINE floats load_wide(const uint8_t *const *w, size_t at) { floats y; EACH y.v[i] = ((const float *)(w[i / 8] + at))[i % 8]; return y; }
+typedef struct { float v[8]; } eight;
+INLINE eight eight_zeros(void) { return (eight){{0}}; }
+INLINE eight load_eight(const int is_f16, const uint8_t *p) {
+  eight y;
+  for (int i = 0; i < 8; i++) y.v[i] = is_f16 ? float_of_half(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+  return y;
+}
+INLINE eight add_eight(float x, eight w, eight sum) { for (int i = 0; i < 8; i++) sum.v[i] = __builtin_fmaf(x, w.v[i], sum.v[i]); return sum; }
+INLINE void store_eight(float *p, eight x) { for (int i = 0; i < 8; i++) p[i] = x.v[i]; }
 INLINE floats magnitudes(floats x) { EACH x.v[i] = x.v[i] < 0 ? -x.v[i] : x.v[i]; return x; }
 INLINE floats larger(floats a, floats b) { EACH if (b.v[i] > a.v[i]) a.v[i] = b.v[i]; return a; }
 INLINE float largest_of(floats x) { float y = 0; EACH if (x.v[i] > y) y = x.v[i]; return y; }
@@ -154,6 +163,17 @@ INLINE void store_low_bytes(int8_t *p, ints x) {
   __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(words, words));
 }
+
+#endif
+
+#if defined(__AVX2__)
+
+/** Eight values: a panel's outputs, for rows that are multiplied one by one. */
+typedef __m256 eight;
+INLINE eight eight_zeros(void) { return _mm256_setzero_ps(); }
+INLINE eight load_eight(const int is_f16, const uint8_t *p) { return is_f16 ? _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)) : _mm256_loadu_ps((const float *)p); }
+INLINE eight add_eight(float x, eight w, eight sum) { return _mm256_fmadd_ps(_mm256_set1_ps(x), w, sum); }
+INLINE void store_eight(float *p, eight x) { _mm256_storeu_ps(p, x); }
 
 #endif
 
