@@ -8,7 +8,16 @@
  *   native kernels   a library, where there is a C compiler
  *   files            what code reads at run time (.wgsl, .wasm, .proto, .html, .svg), and a copy of the grammar library
  */
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join, posix, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { init } from 'es-module-lexer';
@@ -96,7 +105,10 @@ function write(path, content) {
   // A file that stays as it is keeps its time, and whoever is reading it is not disturbed.
   if (existsSync(to) && readFileSync(to).equals(Buffer.from(content))) return;
   mkdirSync(dirname(to), { recursive: true });
-  writeFileSync(to, content);
+  // A library that a process has mapped must not change under it: the old file lives on until the process ends.
+  const written = `${to}.${process.pid}.new`;
+  writeFileSync(written, content);
+  renameSync(written, to);
 }
 
 /** A file that was deleted must not live on in the build. */

@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 
 const run = promisify(execFile);
@@ -19,7 +19,7 @@ const TARGETS = ['linux-x64'];
 const FLAGS = [
   ...['-std=gnu11', '-O2', '-fPIC', '-ffreestanding', '-fno-stack-protector', '-fvisibility=hidden'],
   // The order of operations is that of the WebAssembly kernels: nothing is reassociated or contracted.
-  ...['-fno-math-errno', '-ffp-contract=off'],
+  ...['-fno-math-errno', '-ffp-contract=off', '-w'],
 ];
 /** No symbol of another library: what one system links loads on an older one. */
 const LINK_FLAGS = ['-shared', '-nostdlib', '-Wl,-z,defs', '-Wl,--build-id=none', '-s'];
@@ -40,10 +40,19 @@ export const OBJECTS = [
   ['products_amx.c', 'amx', [...AVX512, '-mavx512vnni', '-mamx-tile', '-mamx-int8', '-DISA_AVX512', '-DISA_AMX']],
 ];
 
+/** Runs the compiler, whose name may have arguments: `ccache gcc`. */
+function call(compiler, args) {
+  const [file, ...first] = existsSync(compiler) ? [compiler] : compiler.split(/\s+/);
+  return run(file, [...first, ...args]);
+}
+
+/** Sets whose instructions compilers of a few years ago do not know. */
+const OPTIONAL = ['vnni256', 'amx'];
+
 /** Returns the first line that the compiler says of itself, or undefined when there is none. */
 async function versionOf(compiler) {
   try {
-    return (await run(compiler, ['--version'])).stdout.split('\n')[0];
+    return (await call(compiler, ['--version'])).stdout.split('\n')[0];
   } catch {
     return undefined;
   }
@@ -72,17 +81,32 @@ export async function compileNative(
       objects.map(async ([source, set, flags], i) => {
         const object = join(work, `${i}.o`);
         const names = set === '' ? [] : [`-DPENSTOCK_ISA=${set}`];
-        await run(compiler, [...FLAGS, ...flags, ...names, '-c', join(sources, source), '-o', object]);
-        return object;
+        try {
+          await call(compiler, [...FLAGS, ...flags, ...names, '-c', join(sources, source), '-o', object]);
+          return [object];
+        } catch (error) {
+          if (!OPTIONAL.includes(set)) throw error;
+          console.log(`${compiler} does not know the instructions of native:${set}, which the build leaves out`);
+          return [];
+        }
       }),
     );
-    await run(compiler, [...LINK_FLAGS, ...compiled, ...libraries, '-o', to]);
+    await call(compiler, [...LINK_FLAGS, ...compiled.flat(), ...libraries, '-o', to]);
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
 }
 
 const compilerName = () => process.env.CC || 'cc';
+/** Returns the content of a record; nothing for one that an interrupted build has left. */
+function recordIn(file) {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8'));
+  } catch {
+    return {};
+  }
+}
+
 const sha256Of = (bytes) => createHash('sha256').update(bytes).digest('hex');
 
 /**
@@ -104,7 +128,7 @@ export async function nativeFiles(built) {
   const sources = hashOf(version);
   if (existsSync(file) && existsSync(record)) {
     const library = readFileSync(file);
-    const kept = JSON.parse(readFileSync(record, 'utf8'));
+    const kept = recordIn(record);
     if (kept.sources === sources && kept.sha256 === sha256Of(library))
       return [[`${target}.so`, library], [`${target}.json`, JSON.stringify(kept)]]; // prettier-ignore
   }
@@ -114,12 +138,27 @@ export async function nativeFiles(built) {
     const library = readFileSync(join(work, 'library.so'));
     return [[`${target}.so`, library], [`${target}.json`, JSON.stringify({ sha256: sha256Of(library), sources })]]; // prettier-ignore
   } catch (error) {
+    const said = String(error.stderr || error.message).split('\n');
+    const cause = said.find((line) => /\berror:/.test(line)) ?? said[0];
     console.log(
-      `${version} does not compile kernels/native, so the build has no native kernels, and products are computed in WebAssembly:\n` +
-        `${String(error.stderr || error.message).split('\n').slice(0, 5).join('\n')}`, // prettier-ignore
+      `${version} does not compile kernels/native, so the build has no native kernels, and products are computed in WebAssembly: ${cause}`,
     );
     return [];
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
 }
+
+/** A package is not made without the native kernels, nor with others than were built: who installs it needs no compiler. */
+function check() {
+  const built = fileURLToPath(new URL('../dist/kernels/native/', import.meta.url));
+  for (const target of TARGETS) {
+    const file = join(built, `${target}.so`);
+    if (existsSync(file) && recordIn(join(built, `${target}.json`)).sha256 === sha256Of(readFileSync(file))) continue;
+    console.error(`dist has no native kernels for ${target}: make the package on such a machine, with a C compiler`);
+    process.exitCode = 1;
+  }
+}
+
+if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href && process.argv.includes('--check'))
+  check();

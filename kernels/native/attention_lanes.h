@@ -30,6 +30,13 @@ typedef vec4 vec4_in_memory __attribute__((aligned(4), may_alias));
 typedef int64_t long_in_memory __attribute__((aligned(2), may_alias));
 typedef int32_t ints4 __attribute__((vector_size(16)));
 
+/** Four of the eight values of two vectors of four. gcc has clang's form from version 12 on. */
+#if defined(__clang__)
+#define SHUFFLE4(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define SHUFFLE4(a, b, i, j, k, l) __builtin_shuffle(a, b, (ints4){i, j, k, l})
+#endif
+
 INLINE vec load(const float *at) { return *(const vec_in_memory *)at; }
 INLINE void store(float *at, vec v) { *(vec_in_memory *)at = v; }
 INLINE vec4 load4(const float *at) { return *(const vec4_in_memory *)at; }
@@ -169,10 +176,10 @@ INLINE vec madd(vec a, vec b, vec c) {
 INLINE vec max_of(vec a, vec b) { return choose(a < b, b, a); }
 INLINE vec min_of(vec a, vec b) { return choose(b < a, b, a); }
 INLINE vec repeat4(vec4 v) { return v; }
-INLINE vec low_values(vec a, vec b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-INLINE vec high_values(vec a, vec b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
-INLINE vec low_pairs(vec a, vec b) { return __builtin_shufflevector(a, b, 0, 1, 4, 5); }
-INLINE vec high_pairs(vec a, vec b) { return __builtin_shufflevector(a, b, 2, 3, 6, 7); }
+INLINE vec low_values(vec a, vec b) { return SHUFFLE4(a, b, 0, 4, 1, 5); }
+INLINE vec high_values(vec a, vec b) { return SHUFFLE4(a, b, 2, 6, 3, 7); }
+INLINE vec low_pairs(vec a, vec b) { return SHUFFLE4(a, b, 0, 1, 4, 5); }
+INLINE vec high_pairs(vec a, vec b) { return SHUFFLE4(a, b, 2, 3, 6, 7); }
 INLINE vec load_halves(const uint16_t *at) {
   return (vec){half_to_float(at[0]), half_to_float(at[1]), half_to_float(at[2]), half_to_float(at[3])};
 }

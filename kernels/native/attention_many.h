@@ -40,12 +40,12 @@ NOINLINE void pack_queries(const Call *call, uint32_t kv_head) {
     float *to = call->queries + (size_t)(query & -QUERIES) * head_dim + (query & (QUERIES - 1));
     for (uint32_t d = 0; d < head_dim; d += 4, to += 4 * QUERIES) {
       const vec4 a = load4(from[0] + d), b = load4(from[1] + d), c = load4(from[2] + d), e = load4(from[3] + d);
-      const vec4 ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-      const vec4 ce0 = __builtin_shufflevector(c, e, 0, 4, 1, 5), ce1 = __builtin_shufflevector(c, e, 2, 6, 3, 7);
-      store4(to, __builtin_shufflevector(ab0, ce0, 0, 1, 4, 5));
-      store4(to + QUERIES, __builtin_shufflevector(ab0, ce0, 2, 3, 6, 7));
-      store4(to + 2 * QUERIES, __builtin_shufflevector(ab1, ce1, 0, 1, 4, 5));
-      store4(to + 3 * QUERIES, __builtin_shufflevector(ab1, ce1, 2, 3, 6, 7));
+      const vec4 ab0 = SHUFFLE4(a, b, 0, 4, 1, 5), ab1 = SHUFFLE4(a, b, 2, 6, 3, 7);
+      const vec4 ce0 = SHUFFLE4(c, e, 0, 4, 1, 5), ce1 = SHUFFLE4(c, e, 2, 6, 3, 7);
+      store4(to, SHUFFLE4(ab0, ce0, 0, 1, 4, 5));
+      store4(to + QUERIES, SHUFFLE4(ab0, ce0, 2, 3, 6, 7));
+      store4(to + 2 * QUERIES, SHUFFLE4(ab1, ce1, 0, 1, 4, 5));
+      store4(to + 3 * QUERIES, SHUFFLE4(ab1, ce1, 2, 3, 6, 7));
     }
   }
 }

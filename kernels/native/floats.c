@@ -4,21 +4,22 @@
  */
 #include "vectors.h"
 
-/** Bytes of a quantised row's group, see products.c. */
-#define Q_GROUP 48
 /** Inputs of a slice: its weights as f32 stay in the first-level cache while rows pass. */
-#define SLICE 128
+#define SLICE_INPUTS 128
 
 /** Quantises 32 inputs: see kernels/wasm/as/quantise.as.ts. `raised`: how much higher than their values weights are multiplied. */
 INLINE void quantise_group(const float *x, int8_t *q, int32_t raised) {
-  floats most = magnitudes(load_floats(x));
-  for (int i = LANES; i < 32; i += LANES) most = larger(most, magnitudes(load_floats(x + i)));
-  const float largest = largest_of(most);
+  ints most = magnitude_bits(load_floats(x));
+  for (int i = LANES; i < 32; i += LANES) most = larger_bits(most, magnitude_bits(load_floats(x + i)));
+  const union { int32_t bits; float value; } highest = {largest_bits(most)};
+  const float largest = highest.value;
+  // Of a group with an infinity or a NaN, whose bits are the largest of all, no integer is kept: its scale alone says so.
+  const int is_finite = highest.bits < 0x7f800000;
   // A largest magnitude up to 1e-36 counts as 0, because the inverse of a smaller one would overflow.
   const floats inverse = splat_float(largest > 1e-36f ? 127.0f / largest : 0.0f);
   ints total = splat_int(0);
   for (int i = 0; i < 32; i += LANES) {
-    ints rounded = nearest(multiply(load_floats(x + i), inverse));
+    ints rounded = is_finite ? nearest(multiply(load_floats(x + i), inverse)) : splat_int(0);
     total = add_ints(total, rounded);
     store_low_bytes(q + 16 + i, rounded);
   }
@@ -135,7 +136,7 @@ INLINE void multiply_few(const int is_f16, const uint8_t *memory, const LinearPa
 
 /** Computes the outputs of rows [first, first + rows) and panels [panel, panel_end) with weights of f32 or f16. */
 EXPORT void NAME(multiply_floats)(uint8_t *memory, uint32_t at, uint32_t first, uint32_t rows, uint32_t panel, uint32_t panel_end) {
-  float sums[ROW_BLOCK * TILE_OUTPUTS] __attribute__((aligned(64))), slice[SLICE * TILE_OUTPUTS] __attribute__((aligned(64)));
+  float sums[ROW_BLOCK * TILE_OUTPUTS] __attribute__((aligned(64))), slice[SLICE_INPUTS * TILE_OUTPUTS] __attribute__((aligned(64)));
   const LinearParams *params = (const LinearParams *)(memory + at);
   const uint32_t is_f16 = params->format == F16, inner = params->inner;
   if (rows <= FEW_ROWS) {
@@ -150,8 +151,8 @@ EXPORT void NAME(multiply_floats)(uint8_t *memory, uint32_t at, uint32_t first, 
     const uint8_t *w[TILE_PANELS];
     for (uint32_t i = 0; i < TILE_PANELS; i++) w[i] = memory + params->weight + (panel + (i < panels ? i : panels - 1)) * panel_bytes;
     for (uint32_t i = 0; i < rows * TILE_OUTPUTS; i++) sums[i] = 0;
-    for (uint32_t k = 0; k < inner; k += SLICE) {
-      const uint32_t count = inner - k < SLICE ? inner - k : SLICE;
+    for (uint32_t k = 0; k < inner; k += SLICE_INPUTS) {
+      const uint32_t count = inner - k < SLICE_INPUTS ? inner - k : SLICE_INPUTS;
       if (is_f16) unpack(1, w, k, count, slice);
       else unpack(0, w, k, count, slice);
       uint32_t row = 0;

@@ -54,6 +54,9 @@ enum { F32, F16, INT8, INT4, UINT4, MXFP4, IQ4 };
 /** Most rows of a call, ROW_BLOCK in kernels/wasm/as/panels.as.ts. */
 enum { ROW_BLOCK = 96 };
 
+/** Bytes of a row's group: a scale f32, the correction i32, the sum of the integers f32, 4 unused bytes, then 32 bytes. */
+#define Q_GROUP 48
+
 /** Parameters of a product, LinearParams in kernels/wasm/as/panels.as.ts: strides are bytes, a bias of 0 is none. */
 typedef struct {
   uint32_t x, x_stride, weight, format, bias, out, out_stride, inner, is_accumulating;

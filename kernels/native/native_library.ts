@@ -78,14 +78,14 @@ function libraryOf(koffi: typeof Koffi, library: ReturnType<typeof Koffi.load>):
   const askForTiles = library.func('int amx_permission()') as () => number;
   const functionOf = (name: string, numArguments: number): NativeFunction =>
     library.func(name, 'void', ['uint64_t', ...new Array<string>(numArguments).fill('uint32_t')]) as NativeFunction;
-  return {
-    functionsOf: (set) => {
-      const { feature, lacks, floats, raises } = SETS[set];
-      if ((features & feature) === 0) return `this CPU has no ${lacks}`;
-      if (set === 'amx') {
-        const refused = askForTiles();
-        if (refused !== 0) return `the system refuses the tiles of AMX (error ${-refused})`;
-      }
+  const open = (set: NativeSet): NativeFunctions | string => {
+    const { feature, lacks, floats, raises } = SETS[set];
+    if ((features & feature) === 0) return `this CPU has no ${lacks}`;
+    if (set === 'amx') {
+      const refused = askForTiles();
+      if (refused !== 0) return `the system refuses the tiles of AMX (error ${-refused})`;
+    }
+    try {
       return {
         quantise: functionOf(`quantise_${floats}`, 5),
         multiply: functionOf(`multiply_${set}`, 6),
@@ -98,6 +98,16 @@ function libraryOf(koffi: typeof Koffi, library: ReturnType<typeof Koffi.load>):
         ropeStore: functionOf(`rope_store_${floats}`, 3),
         raises,
       };
+    } catch {
+      return 'the compiler of this build did not know these instructions';
+    }
+  };
+  const known = new Map<NativeSet, NativeFunctions | string>();
+  return {
+    functionsOf: (set) => {
+      const functions = known.get(set) ?? open(set);
+      known.set(set, functions);
+      return functions;
     },
     addressOf: (memory) => Number(koffi.address(new Uint8Array(memory.buffer, 0, 1))),
   };

@@ -93,6 +93,8 @@ INLINE void multiply_blocks(const int blocks, const int has_zeros, const int8_t 
   int32_t dots[4][256] __attribute__((aligned(64)));
   TILE_STATE;
   for (; count > 0; count--, q += Q_GROUP, w++) {
+    // Loads of tiles do not tell the compiler that they read memory.
+    LEAVE_IN_MEMORY();
     LOAD_WEIGHTS(6, w->quads[0], 4 * TILE_OUTPUTS);
     LOAD_WEIGHTS(7, w->quads[0] + 64, 4 * TILE_OUTPUTS);
     LOAD_ROWS(4, q + 16, q_stride);

@@ -54,9 +54,9 @@ INLINE eight load_eight(const int is_f16, const uint8_t *p) {
 }
 INLINE eight add_eight(float x, eight w, eight sum) { for (int i = 0; i < 8; i++) sum.v[i] = __builtin_fmaf(x, w.v[i], sum.v[i]); return sum; }
 INLINE void store_eight(float *p, eight x) { for (int i = 0; i < 8; i++) p[i] = x.v[i]; }
-INLINE floats magnitudes(floats x) { EACH x.v[i] = x.v[i] < 0 ? -x.v[i] : x.v[i]; return x; }
-INLINE floats larger(floats a, floats b) { EACH if (b.v[i] > a.v[i]) a.v[i] = b.v[i]; return a; }
-INLINE float largest_of(floats x) { float y = 0; EACH if (x.v[i] > y) y = x.v[i]; return y; }
+INLINE ints magnitude_bits(floats x) { union { floats f; ints i; } y = {x}; EACH y.i.v[i] &= 0x7fffffff; return y.i; }
+INLINE ints larger_bits(ints a, ints b) { EACH if (b.v[i] > a.v[i]) a.v[i] = b.v[i]; return a; }
+INLINE int32_t largest_bits(ints x) { int32_t y = 0; EACH if (x.v[i] > y) y = x.v[i]; return y; }
 INLINE ints nearest(floats x) { ints y; EACH y.v[i] = (int32_t)__builtin_rintf(x.v[i]); return y; }
 INLINE int32_t sum_of(ints x) { int32_t y = 0; EACH y += x.v[i]; return y; }
 INLINE void store_low_bytes(int8_t *p, ints x) { EACH p[i] = (int8_t)x.v[i]; }
@@ -99,9 +99,9 @@ INLINE floats load_exponents(const uint8_t *const *w, size_t at) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23));
 }
 INLINE floats load_wide(const uint8_t *const *w, size_t at) { return _mm512_castsi512_ps(load_panels(w, at)); }
-INLINE floats magnitudes(floats x) { return _mm512_abs_ps(x); }
-INLINE floats larger(floats a, floats b) { return _mm512_max_ps(a, b); }
-INLINE float largest_of(floats x) { return _mm512_reduce_max_ps(x); }
+INLINE ints magnitude_bits(floats x) { return _mm512_castps_si512(_mm512_abs_ps(x)); }
+INLINE ints larger_bits(ints a, ints b) { return _mm512_max_epi32(a, b); }
+INLINE int32_t largest_bits(ints x) { return _mm512_reduce_max_epi32(x); }
 INLINE ints nearest(floats x) { return _mm512_cvtps_epi32(x); }
 INLINE int32_t sum_of(ints x) { return _mm512_reduce_add_epi32(x); }
 INLINE void store_low_bytes(int8_t *p, ints x) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x)); }
@@ -146,12 +146,12 @@ INLINE floats load_exponents(const uint8_t *const *w, size_t at) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(w[0] + at))), 23));
 }
 INLINE floats load_wide(const uint8_t *const *w, size_t at) { return load_floats((const float *)(w[0] + at)); }
-INLINE floats magnitudes(floats x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
-INLINE floats larger(floats a, floats b) { return _mm256_max_ps(a, b); }
-INLINE float largest_of(floats x) {
-  __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  y = _mm_max_ps(y, _mm_movehl_ps(y, y));
-  return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+INLINE ints magnitude_bits(floats x) { return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff)); }
+INLINE ints larger_bits(ints a, ints b) { return _mm256_max_epi32(a, b); }
+INLINE int32_t largest_bits(ints x) {
+  __m128i y = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  y = _mm_max_epi32(y, _mm_unpackhi_epi64(y, y));
+  return _mm_cvtsi128_si32(_mm_max_epi32(y, _mm_shuffle_epi32(y, 1)));
 }
 INLINE ints nearest(floats x) { return _mm256_cvtps_epi32(x); }
 INLINE int32_t sum_of(ints x) {

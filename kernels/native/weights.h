@@ -4,8 +4,6 @@
 
 #include "vectors.h"
 
-/** Bytes of a row's group: a scale f32, the correction i32, the sum of the integers f32, 4 unused bytes, then 32 bytes. */
-#define Q_GROUP 48
 /** Groups of a slice: its weights stay in the first-level cache while rows pass. */
 #define SLICE 16
 

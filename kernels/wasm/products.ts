@@ -43,7 +43,10 @@ export const productsKinds: readonly ProductsKind[] = [
     codeOf: ({ dotInstructions: instructions }) =>
       instructions === 0 ? 'this runtime has no exact dot product of bytes' : { instructions },
   },
-  ...nativeSets.map((set) => ({ name: `native:${set}` as const, codeOf: () => nativeCode(set) })),
+  ...nativeSets.map((set): ProductsKind => ({
+    name: `native:${set}`,
+    codeOf: ({ isFused }) => (isFused ? nativeCode(set) : 'the multiply-add of this runtime rounds twice'),
+  })),
 ];
 
 function nativeCode(set: NativeSet): ProductsCode | string {

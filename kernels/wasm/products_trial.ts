@@ -47,11 +47,11 @@ export type MakeKernels = (
 ) => Attention & RowKernels;
 
 /**
- * Shapes that reach every path of the kernels: one row in four panels at once and in one, tiles of all sizes with every rest, whole and
+ * Shapes that reach every path of the kernels: one row in four panels at once and in one, tiles of all sizes with every rest, one and two blocks of the rows that AMX takes, with a rest, whole and
  * cut groups, more groups than a slice.
  */
 const SHAPES: readonly TrialShape[] = [75, 549].flatMap((inner) =>
-  [1, 3, 4, 7, 96].map((rows) => ({ rows, inner, panels: 6 })),
+  [1, 3, 4, 7, 16, 55, 96].map((rows) => ({ rows, inner, panels: 6 })),
 );
 const TIMED_SHAPE: TrialShape = { rows: 96, inner: 512, panels: 8 };
 const TIMED_FORMATS = ['int8', 'int4'] as const;

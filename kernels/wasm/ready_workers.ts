@@ -3,17 +3,28 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 
 /**
- * Starts one worker of the module `url` per element of `all`, its data. Resolves when every worker has sent a message.
+ * Starts one worker of the module `url` per element of `data`. Resolves when every worker has sent a message.
  * @throws the error of a worker that fails, or ends without a message, after all workers were terminated.
  */
-export async function readyWorkers(url: URL, all: readonly unknown[]): Promise<Worker[]> {
-  const workers = all.map((workerData) => new Worker(url, { workerData }));
+export async function readyWorkers(url: URL, data: readonly unknown[]): Promise<Worker[]> {
+  const workers = data.map((workerData) => new Worker(url, { workerData }));
   // A worker that is terminated while it loads a native library takes the process down, so all are waited for although one has failed.
-  const starts = await Promise.allSettled(workers.map(isReady));
+  const all = Promise.allSettled(workers.map(isReady));
+  starting.add(all);
+  const starts = await all;
+  starting.delete(all);
   const failed = starts.find((start) => start.status === 'rejected');
   if (!failed) return workers;
   await Promise.all(workers.map((worker) => worker.terminate()));
   throw failed.reason;
+}
+
+/** Starts of workers that have not settled. */
+const starting = new Set<Promise<unknown>>();
+
+/** Resolves when all workers that this thread starts are ready or have failed: before, this thread must not end. */
+export async function workersStarted(): Promise<void> {
+  await Promise.all(starting);
 }
 
 /** Resolves when a worker has sent a message. @throws the worker's error, or an Error where it ends before */

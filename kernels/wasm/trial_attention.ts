@@ -17,17 +17,29 @@ export interface AttentionShape {
   readonly window: number;
   readonly cap: number;
   readonly hasSinks: boolean;
+  /** Keys are computed from values: their norm and their rotation. */
+  readonly computesKeys: boolean;
 }
 
-const plain = { kvHeads: 2, blockSize: 16, isF16: 1, window: 0, cap: 0, hasSinks: false } as const;
+const plain = { kvHeads: 2, blockSize: 16, isF16: 1, window: 0, cap: 0, hasSinks: false, computesKeys: false } as const;
+/** Values that a computed key rotates. */
+const ROTARY_DIM = 40;
 
-/** Shapes that reach every path: many queries and few, both types of KV, ends of head_dim, spans, windows, caps and sinks. */
+/**
+ * Shapes that reach every path: many queries and few, both types of KV, ends of head_dim, spans, windows, caps, sinks, and keys
+ * that are computed.
+ */
 const SHAPES: readonly AttentionShape[] = [
   { ...plain, rows: 5, position: 141, group: 3, headDim: 36 },
   { ...plain, rows: 16, position: 118, group: 2, headDim: 64, isF16: 0, window: 40, cap: 9, hasSinks: true },
   { ...plain, rows: 3, position: 0, group: 4, headDim: 80, blockSize: 4, hasSinks: true },
   { ...plain, rows: 1, position: 260, group: 7, headDim: 36, hasSinks: true },
   { ...plain, rows: 1, position: 150, group: 2, headDim: 68, isF16: 0, window: 60, cap: 20 },
+  { ...plain, rows: 1, position: 37, group: 1, headDim: 64 },
+  { ...plain, rows: 1, position: 37, group: 1, headDim: 36, isF16: 0 },
+  { ...plain, rows: 1, position: 133, group: 6, headDim: 64 },
+  { ...plain, rows: 2, position: 20, group: 2, headDim: 44, computesKeys: true },
+  { ...plain, rows: 4, position: 20, group: 5, headDim: 84, computesKeys: true },
 ];
 
 /** Largest magnitude of a query, so that scores lie far apart. */
@@ -39,7 +51,10 @@ const [GUARD_BYTES, GUARD] = [4_096, 0xa5];
 export class TrialAttention {
   readonly memory: WebAssembly.Memory;
   readonly #at: Readonly<
-    Record<'params' | 'tile' | 'table' | 'qkv' | 'kv' | 'sinks' | 'out' | 'partials' | 'scratch', number>
+    Record<
+      'params' | 'tile' | 'table' | 'qkv' | 'kv' | 'sinks' | 'keyNorm' | 'angles' | 'out' | 'partials' | 'scratch',
+      number
+    >
   >;
   readonly #shapes: readonly AttentionShape[];
   readonly #view: DataView;
@@ -58,6 +73,8 @@ export class TrialAttention {
       qkv: most((shape) => shape.rows * strideOf(shape)),
       kv: most((shape) => blocksOf(shape) * blockBytesOf(shape)),
       sinks: most((shape) => 4 * heads(shape)),
+      keyNorm: most(({ headDim }) => 4 * headDim),
+      angles: most(anglesBytesOf),
       out: most((shape) => 4 * shape.rows * heads(shape) * shape.headDim),
       partials: most((shape) => blocksOf(shape) * heads(shape) * partialBytes(shape.headDim)),
       scratch: most((shape) => scratchBytesOf(shape) + GUARD_BYTES),
@@ -86,8 +103,8 @@ export class TrialAttention {
   }
 
   #fill(shape: AttentionShape, random: () => number): void {
-    const { params, tile, table, qkv, kv, sinks, out } = this.#at;
-    const { rows, position, kvHeads, group, headDim, isF16, window, cap, hasSinks } = shape;
+    const { params, tile, table, qkv, kv, sinks, keyNorm, angles, out } = this.#at;
+    const { rows, position, kvHeads, group, headDim, isF16, window, cap, hasSinks, computesKeys } = shape;
     const numHeads = kvHeads * group;
     attentionParams.write(this.#view, params, {
       qkv,
@@ -95,7 +112,7 @@ export class TrialAttention {
       out,
       outStride: 4 * numHeads * headDim,
       kv,
-      valueOffset: blockBytesOf(shape) / 2,
+      valueOffset: computesKeys ? 0 : blockBytesOf(shape) / 2,
       blockBytes: blockBytesOf(shape),
       keyTokenBytes: tokenBytesOf(shape),
       valueTokenBytes: tokenBytesOf(shape),
@@ -108,11 +125,11 @@ export class TrialAttention {
       cap,
       scale: headDim ** -0.5,
       sinks: hasSinks ? sinks : 0,
-      keyNorm: 0,
-      cos: 0,
-      sin: 0,
-      rotaryDim: 0,
-      pairDistance: 0,
+      keyNorm: computesKeys ? keyNorm : 0,
+      cos: computesKeys ? angles : 0,
+      sin: computesKeys ? angles + anglesBytesOf(shape) / 2 : 0,
+      rotaryDim: computesKeys ? ROTARY_DIM : 0,
+      pairDistance: computesKeys ? ROTARY_DIM / 2 : 0,
     });
     attentionTile.write(this.#view, tile, { row: 0, rows, position, blockTable: table });
     const numBlocks = blocksOf(shape);
@@ -123,6 +140,8 @@ export class TrialAttention {
     };
     floats(qkv, (rows * strideOf(shape)) / 4, QUERY);
     floats(sinks, numHeads, QUERY);
+    floats(keyNorm, headDim, 1);
+    floats(angles, anglesBytesOf(shape) / 4, 1);
     const kvBytes = numBlocks * blockBytesOf(shape);
     if (isF16 === 0) floats(kv, kvBytes / 4, 1);
     // A normal f16 of either sign, or one of the smallest, which have no leading one.
@@ -176,4 +195,9 @@ function tokenBytesOf({ kvHeads, headDim, isF16 }: AttentionShape): number {
 
 function blockBytesOf(shape: AttentionShape): number {
   return 2 * shape.blockSize * tokenBytesOf(shape);
+}
+
+/** Returns the bytes of the tables of cosines and sines, [positions][ROTARY_DIM / 2] each. */
+function anglesBytesOf({ rows, position }: AttentionShape): number {
+  return 4 * (position + rows) * ROTARY_DIM;
 }

@@ -21,17 +21,19 @@ const sets =
   typeof library === 'string' ? [] : nativeSets.filter((set) => typeof library.functionsOf(set) !== 'string');
 
 function shapeOf(random: Random): AttentionShape {
+  const headDim = 4 + 4 * random.below(48);
   return {
     rows: random.below(3) === 0 ? 1 : 1 + random.below(TILE_ROWS),
     position: random.below(600),
     kvHeads: 1 + random.below(3),
     group: 1 + random.below(9),
-    headDim: 4 + 4 * random.below(48),
+    headDim,
     blockSize: random.pick([4, 16, 32, 48, 128, 256]),
     isF16: random.below(2) === 0 ? 0 : 1,
     window: random.below(3) === 0 ? 1 + random.below(200) : 0,
     cap: random.below(4) === 0 ? 20 : 0,
     hasSinks: random.below(4) === 0,
+    computesKeys: headDim >= 40 && random.below(4) === 0,
   };
 }
 
@@ -48,7 +50,7 @@ test.each(sets)('native:%s attends random shapes with the bits of WebAssembly, w
 
 test('the trial refuses attention that writes beyond its scratch, although its outputs are right', () => {
   const [rows, kvHeads, group, headDim, blockSize] = [5, 2, 3, 36, 256];
-  const more = { position: 0, isF16: 1, window: 0, cap: 0, hasSinks: false } as const;
+  const more = { position: 0, isF16: 1, window: 0, cap: 0, hasSinks: false, computesKeys: false } as const;
   const trial = new TrialAttention([{ rows, kvHeads, group, headDim, blockSize, ...more }]);
   const right = instantiate(module, trial.memory);
   const end = attentionScratchBytes({ heads: kvHeads * group, kvHeads, headDim }, blockSize);

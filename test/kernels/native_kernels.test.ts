@@ -97,6 +97,31 @@ describe.runIf(hasLibrary)('a library', () => {
   });
 });
 
+/** Puts a value that is no number into the first row of a product's input, and into no other. */
+function multiplyWith(value: number, trial: TrialProduct, products: Products): number[] {
+  const view = new DataView(trial.memory.buffer);
+  // The struct of a product is the first region, and its first field the address of the input.
+  view.setFloat32(view.getUint32(FIRST_REGION, true) + 4 * 40, value, true);
+  return [...new Float32Array(trial.multiply(products).buffer)];
+}
+/** Where MemoryPlan begins. */
+const FIRST_REGION = 64;
+
+test.each(sets)('native:%s makes of a NaN and of infinities what WebAssembly makes of them', (set) => {
+  const random = new Random(33);
+  const trial = new TrialProduct([{ rows: 3, inner: 100, panels: 6 }]);
+  const reference = productsOf({ instructions: PLAIN }, instantiate(kernels.module, trial.memory), trial.memory);
+  const native = nativeProducts(library, set, trial.memory);
+  for (const format of [...integerFormats, ...floatFormats]) {
+    for (const value of [NaN, Infinity, -Infinity]) {
+      trial.fill({ rows: 3, inner: 100, panels: 6 }, format, () => random.u32());
+      const expected = multiplyWith(value, trial, reference);
+      assert.deepEqual(multiplyWith(value, trial, native), expected, `${format} ${value}`);
+      assert(!Number.isFinite(expected[0]!) && Number.isFinite(expected.at(-1)!), `${format} ${value}`);
+    }
+  }
+});
+
 /** Kernels of the plain C form over a memory. */
 interface PlainKernels {
   /** Products of vectors, and of tiles. */
