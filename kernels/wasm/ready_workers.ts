@@ -22,9 +22,9 @@ export async function readyWorkers(url: URL, data: readonly unknown[]): Promise<
 /** Starts of workers that have not settled. */
 const starting = new Set<Promise<unknown>>();
 
-/** Resolves when all workers that this thread starts are ready or have failed: before, this thread must not end. */
-export async function workersStarted(): Promise<void> {
-  await Promise.all(starting);
+/** Returns the starts of workers that have not settled, before which this thread must not end; undefined when there are none. */
+export function startingWorkers(): Promise<unknown> | undefined {
+  return starting.size > 0 ? Promise.all(starting) : undefined;
 }
 
 /** Resolves when a worker has sent a message. @throws the worker's error, or an Error where it ends before */

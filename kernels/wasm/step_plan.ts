@@ -88,7 +88,8 @@ function orderOf(program: Program, repeated: ReadonlySet<number>): StepOrder {
     joined[op] = joinedWith(program, op, repeated);
     const end = op + 1 + joined[op]!.count;
     const work = operations.slice(op, end);
-    if (conflicts(accessesOf(since, isShared), accessesOf(work, isShared))) {
+    const isMixed = takesOwn(since, work, isShared) || takesOwn(work, since, isShared);
+    if (isMixed || conflicts(accessesOf(since, isShared), accessesOf(work, isShared))) {
       endsGroup[op - 1] = true;
       since = [];
     }
@@ -96,6 +97,20 @@ function orderOf(program: Program, repeated: ReadonlySet<number>): StepOrder {
     op = end;
   }
   return { joined, isRepeated: operations.map((_, op) => repeated.has(op)), own, endsGroup };
+}
+
+/**
+ * Whether some of `others` use, as all threads' buffer, one that some of `owners` use as each thread's own: thread 0 has the program's buffer for
+ * its own.
+ */
+function takesOwn(
+  owners: readonly Operation[],
+  others: readonly Operation[],
+  isShared: (op: Operation, name: string) => boolean,
+): boolean {
+  const namesIn = (op: Operation): string[] => [...inputsOf(op), ...outputsOf(op)];
+  const own = new Set(owners.flatMap((op) => namesIn(op).filter((name) => !isShared(op, name))));
+  return others.some((op) => namesIn(op).some((name) => own.has(name) && isShared(op, name)));
 }
 
 const alone: Joined = { kind: 'rows', count: 0, unit: PANEL_UNIT, apart: 0 };

@@ -8,6 +8,7 @@ import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
 import { failureCodeOf, messageOf } from './failure.ts';
 import { nativeThreadId } from './native_thread.ts';
+import { pendingEnd } from './thread_end.ts';
 import type { Start } from './threads.ts';
 import { END, endThreads, type Answer, type Call } from './worker_threads.ts';
 
@@ -33,6 +34,8 @@ port.on('message', (message: Call | typeof END) => {
 async function end(): Promise<void> {
   post({ phase: 'ending' });
   await endThreads();
+  // A start that goes on meanwhile may begin threads until the moment of the exit.
+  for (let pending = pendingEnd(); pending !== undefined; pending = pendingEnd()) await pending;
   // Ends this thread alone.
   process.exit();
 }

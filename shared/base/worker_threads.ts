@@ -77,17 +77,9 @@ const END_MS = 3_000;
 /** Threads that this thread has started and that have not ended. */
 const running = new Set<Pick<Thread<unknown>, 'close'>>();
 
-/** Waits of {@link endAfter}. */
-const waits = new Set<() => Promise<void>>();
-
-/** Lets this thread end only after what `wait` waits for: a driver's own threads, which must not end while they load a native library. */
-export function endAfter(wait: () => Promise<void>): void {
-  waits.add(wait);
-}
-
 /** Ends all threads that this thread has started; resolves when they have ended. For the end of a process, or of a thread. */
 export async function endThreads(): Promise<void> {
-  await Promise.all([...[...running].map((thread) => thread.close()), ...[...waits].map((wait) => wait())]);
+  await Promise.all([...running].map((thread) => thread.close()));
 }
 
 /** A worker and the calls to it: at most MAX_POSTED are with the worker, the others wait here and can still be cancelled. */

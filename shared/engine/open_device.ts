@@ -1,7 +1,7 @@
 /** Opens devices by name, and describes them for `penstock devices`. */
 import { DeviceError, type Device } from '../../kernels/device.ts';
 import type { ProductsWanted } from '../../kernels/wasm/products_names.ts';
-import { workersStarted } from '../../kernels/wasm/ready_workers.ts';
+import { startingWorkers } from '../../kernels/wasm/ready_workers.ts';
 import { createWasmDevice, type WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { defaultAdapter, listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
@@ -9,7 +9,7 @@ import { matrixChoice, nameOf } from '../../kernels/wgsl/matrix_units.ts';
 import { typicalProgram } from '../../kernels/wgsl/row_probe.ts';
 import { createDeviceOn, createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { availableCores } from '../base/cpu_quota.ts';
-import { endAfter } from '../base/worker_threads.ts';
+import { endAfter } from '../base/thread_end.ts';
 
 interface DeviceChoice {
   /** `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
@@ -57,7 +57,7 @@ export async function openDevice(choice: DeviceChoice): Promise<Device> {
 type WasmChoice = Pick<DeviceChoice, 'numThreads' | 'deviceSharing' | 'wasmBounds' | 'products' | 'nowMs'>;
 
 function openWasm({ numThreads, deviceSharing, wasmBounds, products = 'auto', nowMs }: WasmChoice): Device {
-  endAfter(workersStarted);
+  endAfter(startingWorkers);
   const request = { wanted: products, ...(nowMs ? { nowMs } : {}) };
   return createWasmDevice(numThreads || availableCores(), true, deviceSharing, wasmBounds, request);
 }

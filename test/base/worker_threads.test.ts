@@ -133,5 +133,5 @@ test('threads that end while they load a native library leave the process alive'
   const script = projectPath('dist/test/support/closing_threads.js');
   const { stdout, stderr } = await promisify(execFile)(process.execPath, [script, '4']);
   assertNoLines(stderr.split('\n').filter((line) => line !== ''));
-  assert.equal(stdout, '8 ended\n');
+  assert.equal(stdout, '12 ended\n');
 });

@@ -94,7 +94,7 @@ describe.each(Object.entries(nodes()))('Node %s', (version, node) => {
     const closing = projectPath('dist/test/support/closing_threads.js');
     const { stdout, stderr } = await run(node, [closing, '10']);
     assertNoLines(linesOf(stderr));
-    assert.equal(stdout, '20 ended\n');
+    assert.equal(stdout, '30 ended\n');
   });
 });
 

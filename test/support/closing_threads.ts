@@ -8,9 +8,14 @@ import assert from 'node:assert/strict';
 import { setFlagsFromString } from 'node:v8';
 import { systemClock } from '../../shared/base/clock.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
+import { engineModule } from '../../shared/engine/engine_host.ts';
+import type { EngineWorkerData } from '../../shared/engine/engine_messages.ts';
+import type { start as startEngineThread } from '../../shared/engine/engine_worker.ts';
 import { Slab } from '../../shared/kv/slab.ts';
 import { CHANNEL_TOKEN_BYTES } from '../../shared/net/transfer_thread/channel_messages.ts';
 import type { start } from '../../shared/net/transfer_thread/copy_worker.ts';
+import { goldenFolder } from './golden.ts';
+import { loadDefaults } from './reference_loop.ts';
 import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 
 interface Closing {
@@ -41,26 +46,67 @@ const v8Major = Number(process.versions.v8.split('.')[0]);
 for (const flag of [...(v8Major >= 14 ? ['wasm-inlining'] : []), 'liftoff', 'wasm-lazy-compilation'])
   setFlagsFromString(`--no-${flag}`);
 
-// eslint-disable-next-line time/speed -- moments of a start can only be found by its length
-const fromMs = systemClock.nowMs();
-for (let i = 0; i < numThreads; i++) {
+const engine: EngineWorkerData = {
+  model: { ...loadDefaults, modelPath: goldenFolder('llama-tied'), numThreads: 3 },
+  maxWaiting: 1,
+  queueOrder: 'first_come',
+  fairShares: false,
+  stateInterval: 0,
+  stepMs: 10,
+  tbtTargetMs: 0,
+  loseDeviceAfterSteps: 0,
+  hangAfterSteps: 0,
+  heartbeat: new SharedArrayBuffer(8),
+};
+/** Returns an engine's thread, which starts step threads when its model is loaded; `onReady` is called after that. */
+const startEngine = (onReady: () => void = () => undefined): Closing =>
+  workerThreads.spawn<typeof startEngineThread>(engineModule, engine, {
+    onDeath: fail,
+    onEvent: ({ kind, ...event }) => {
+      if (kind === 'ready') onReady();
+      else assert.notEqual(kind, 'failed', JSON.stringify(event));
+    },
+  });
+
+/** Returns the milliseconds that a thread takes to start and to end, the mean of some. */
+async function wholeMsOf(count: number, run: () => Promise<void>): Promise<number> {
+  // eslint-disable-next-line time/speed -- moments of a start can only be found by its length
+  const fromMs = systemClock.nowMs();
+  for (let i = 0; i < count; i++) await run();
+  // eslint-disable-next-line time/speed -- as above
+  return (systemClock.nowMs() - fromMs) / count;
+}
+
+const copierMs = await wholeMsOf(numThreads, async () => {
   const thread = startCopier();
   await thread.call('close', 0);
   await thread.close();
-}
-/** Milliseconds that a thread takes to start and to end. */
-// eslint-disable-next-line time/speed -- as above
-const wholeMs = (systemClock.nowMs() - fromMs) / numThreads;
+});
+const useEngine = async (): Promise<void> => {
+  let thread: Closing | undefined;
+  await new Promise<void>((resolve) => {
+    thread = startEngine(resolve);
+  });
+  await thread?.close();
+};
+// The first reads files that later ones find in memory.
+await useEngine();
+const engineMs = await wholeMsOf(2, useEngine);
 
 let numEnded = 0;
-for (const startOne of [startCopier, startTransfer]) {
+// An engine's step threads load their library late in its start.
+for (const [startOne, fromMs, overMs] of [
+  [startCopier, 0, 1.2 * copierMs],
+  [startTransfer, 0, 1.2 * copierMs],
+  [() => startEngine(), 0.5 * engineMs, 0.5 * engineMs],
+] as const) {
   for (let i = 0; i < numThreads; i++) {
     const thread: Closing = await startOne();
     // eslint-disable-next-line time/speed -- as above
-    await systemClock.sleep((1.2 * wholeMs * i) / numThreads);
+    await systemClock.sleep(fromMs + (overMs * i) / numThreads);
     await thread.close();
     numEnded++;
   }
 }
-assert.equal(numEnded, 2 * numThreads);
+assert.equal(numEnded, 3 * numThreads);
 process.stdout.write(`${numEnded} ended\n`);
