@@ -1,7 +1,7 @@
 /**
- * The trial of products: what may compute, and what computes fastest, is found by trying and never by the version of
- * a runtime. Each implementation multiplies the same random numbers, chosen at the edges; one that does not have the bits of the
- * reference, the first of `productsKinds`, is not used. Of the others the fastest is, in a timed product.
+ * The trial of products: what may compute, and what computes fastest, is found by trying and never by the version of a runtime. Each
+ * implementation multiplies the same random numbers, chosen at the edges, and native ones attend and normalise some too; one that does not
+ * have the bits of the reference, the first of `productsKinds`, is not used. Of the others the fastest is, in a timed product.
  */
 import { DeviceError } from '../device.ts';
 import { isInteger } from '../weights/weight_format.ts';
@@ -47,8 +47,8 @@ export type MakeKernels = (
 ) => Attention & RowKernels;
 
 /**
- * Shapes that reach every path of the kernels: one row in four panels at once and in one, tiles of all sizes with every rest, one and two blocks of the rows that AMX takes, with a rest, whole and
- * cut groups, more groups than a slice.
+ * Shapes that reach every path of the kernels: one row in four panels at once and in one, tiles of all sizes with every rest, one and two
+ * blocks of the rows that AMX takes with a rest, whole and cut groups, more groups than a slice.
  */
 const SHAPES: readonly TrialShape[] = [75, 549].flatMap((inner) =>
   [1, 3, 4, 7, 16, 55, 96].map((rows) => ({ rows, inner, panels: 6 })),
