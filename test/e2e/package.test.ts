@@ -9,8 +9,8 @@ import { test } from 'vitest';
 import { temporaryFolder } from '../support/cluster.ts';
 import { projectPath } from '../support/project.ts';
 
-/** Kernels, the dashboard and the two models of 4 MB. */
-const MAX_PACKED_BYTES = 10_000_000;
+/** Kernels, native ones among them, the dashboard and the two models of 4 MB. */
+const MAX_PACKED_BYTES = 10_500_000;
 
 const npm = (cwd: string, ...args: string[]): string =>
   execFileSync('npm', [...args, '--no-audit', '--no-fund', '--prefer-offline', '--loglevel', 'error'], {
