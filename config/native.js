@@ -29,16 +29,22 @@ const AVX512 = [...AVX2, '-mavx512f', '-mavx512bw', '-mavx512vl', '-mavx512dq'];
 export const OBJECTS = [
   ['machine.c', '', []],
   ['floats.c', 'avx2', AVX2],
-  ['floats.c', 'avx512', [...AVX512, '-DISA_AVX512']],
+  ['floats.c', 'avx512', AVX512],
   ['attention.c', 'avx2', AVX2],
   ['attention.c', 'avx512', AVX512],
   ['rows.c', 'avx2', AVX2],
   ['rows.c', 'avx512', AVX512],
   ['products.c', 'avx2', AVX2],
-  ['products.c', 'vnni256', [...AVX2, '-mavxvnni', '-DISA_VNNI256']],
-  ['products.c', 'avx512', [...AVX512, '-mavx512vnni', '-DISA_AVX512']],
-  ['products_amx.c', 'amx', [...AVX512, '-mavx512vnni', '-mamx-tile', '-mamx-int8', '-DISA_AVX512', '-DISA_AMX']],
+  ['products.c', 'vnni256', [...AVX2, '-mavxvnni']],
+  ['products.c', 'avx512', [...AVX512, '-mavx512vnni']],
+  ['products_amx.c', 'amx', [...AVX512, '-mavx512vnni', '-mamx-tile', '-mamx-int8']],
 ];
+
+/** Sets whose instructions compilers of a few years ago do not know. */
+const OPTIONAL = ['vnni256', 'amx'];
+
+const compilerName = () => process.env.CC || 'cc';
+const sha256Of = (bytes) => createHash('sha256').update(bytes).digest('hex');
 
 /** Runs the compiler, whose name may have arguments: `ccache gcc`. */
 function call(compiler, args) {
@@ -46,13 +52,21 @@ function call(compiler, args) {
   return run(file, [...first, ...args]);
 }
 
-/** Sets whose instructions compilers of a few years ago do not know. */
-const OPTIONAL = ['vnni256', 'amx'];
-
 /** Returns the first line that the compiler says of itself, or undefined when there is none. */
 async function versionOf(compiler) {
   try {
     return (await call(compiler, ['--version'])).stdout.split('\n')[0];
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns the library of an earlier build and its record; undefined where there is none, or an interrupted build has left it. */
+function builtIn(folder, target) {
+  try {
+    const library = readFileSync(join(folder, `${target}.so`));
+    const record = JSON.parse(readFileSync(join(folder, `${target}.json`), 'utf8'));
+    return record.sha256 === sha256Of(library) ? { library, record } : undefined;
   } catch {
     return undefined;
   }
@@ -97,18 +111,6 @@ export async function compileNative(
   }
 }
 
-const compilerName = () => process.env.CC || 'cc';
-/** Returns the content of a record; nothing for one that an interrupted build has left. */
-function recordIn(file) {
-  try {
-    return JSON.parse(readFileSync(file, 'utf8'));
-  } catch {
-    return {};
-  }
-}
-
-const sha256Of = (bytes) => createHash('sha256').update(bytes).digest('hex');
-
 /**
  * Returns the files of the native kernels for a build, [name, content], compiled anew unless `built`, the folder of an earlier build, has
  * them of the same sources, flags and compiler. None where there is no compiler or the sources have no form for this machine.
@@ -124,19 +126,18 @@ export async function nativeFiles(built) {
     );
     return [];
   }
-  const [file, record] = [join(built, `${target}.so`), join(built, `${target}.json`)];
+  const filesOf = (library, record) => [
+    [`${target}.so`, library],
+    [`${target}.json`, JSON.stringify(record)],
+  ];
   const sources = hashOf(version);
-  if (existsSync(file) && existsSync(record)) {
-    const library = readFileSync(file);
-    const kept = recordIn(record);
-    if (kept.sources === sources && kept.sha256 === sha256Of(library))
-      return [[`${target}.so`, library], [`${target}.json`, JSON.stringify(kept)]]; // prettier-ignore
-  }
+  const kept = builtIn(built, target);
+  if (kept?.record.sources === sources) return filesOf(kept.library, kept.record);
   const work = mkdtempSync(join(tmpdir(), 'penstock-native-'));
   try {
     await compileNative(join(work, 'library.so'), { compiler });
     const library = readFileSync(join(work, 'library.so'));
-    return [[`${target}.so`, library], [`${target}.json`, JSON.stringify({ sha256: sha256Of(library), sources })]]; // prettier-ignore
+    return filesOf(library, { sha256: sha256Of(library), sources });
   } catch (error) {
     const said = String(error.stderr || error.message).split('\n');
     const cause = said.find((line) => /\berror:/.test(line)) ?? said[0];
@@ -153,8 +154,7 @@ export async function nativeFiles(built) {
 function check() {
   const built = fileURLToPath(new URL('../dist/kernels/native/', import.meta.url));
   for (const target of TARGETS) {
-    const file = join(built, `${target}.so`);
-    if (existsSync(file) && recordIn(join(built, `${target}.json`)).sha256 === sha256Of(readFileSync(file))) continue;
+    if (builtIn(built, target)) continue;
     console.error(`dist has no native kernels for ${target}: make the package on such a machine, with a C compiler`);
     process.exitCode = 1;
   }

@@ -62,7 +62,7 @@ INLINE int32_t sum_of(ints x) { int32_t y = 0; EACH y += x.v[i]; return y; }
 INLINE void store_low_bytes(int8_t *p, ints x) { EACH p[i] = (int8_t)x.v[i]; }
 #undef EACH
 
-#elif defined(ISA_AVX512)
+#elif defined(__AVX512F__)
 
 #define LANES 16
 typedef __m512 floats;
@@ -128,7 +128,7 @@ INLINE ints load_panels(const uint8_t *const *w, size_t at) { return load_bytes(
 INLINE ints low_codes(ints x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
 INLINE ints high_codes(ints x) { return _mm256_and_si256(_mm256_srli_epi16(x, 4), _mm256_set1_epi8(15)); }
 INLINE ints entries(const uint8_t *table, ints codes) { return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), codes); }
-#ifdef ISA_VNNI256
+#ifdef __AVXVNNI__
 INLINE ints dot(ints sum, ints w, ints x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
 #else
 #define DOT_IS_SIGNED

@@ -189,14 +189,7 @@ export interface Products {
     scratch: number,
   ): void;
   /** Computes the outputs of panels [panelStart, panelEnd) with weights of f32 or f16. */
-  multiplyFloats(
-    params: number,
-    first: number,
-    rows: number,
-    panelStart: number,
-    panelEnd: number,
-    scratch: number,
-  ): void;
+  readonly multiplyFloats: Kernels['linear_float'];
 }
 
 /** Returns a new instance of the kernels over a shared memory; each thread needs its own. */

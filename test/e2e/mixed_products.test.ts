@@ -5,13 +5,12 @@
  */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { nativeLibrary } from '../../kernels/native/native_library.ts';
-import { nativeSets } from '../../kernels/native/native_sets.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import { harbour, mapConcurrently, type RequestView } from '../support/cluster.ts';
 import { JoinedRoles } from '../support/joined_roles.ts';
 import { sized } from '../support/long.ts';
+import { setsHere, whyNone } from '../support/native_sets.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 import { stoppedIn } from '../support/stopped_in.ts';
 import { streamTokens } from '../support/token_stream.ts';
@@ -19,10 +18,8 @@ import { NEVER_SILENT, until } from '../support/until.ts';
 
 type Mixed = 'native' | 'relaxed';
 
-const library = nativeLibrary();
-const hasNative = typeof library !== 'string' && nativeSets.some((set) => typeof library.functionsOf(set) !== 'string');
-const because = typeof library === 'string' ? library : 'this CPU has none of the instruction sets';
-if (!hasNative) console.log(`mixed products: left out, ${because}`);
+const hasNative = setsHere.length > 0;
+if (!hasNative) console.log(`mixed products: left out, ${whyNone}`);
 
 const NUM_PROMPTS = sized(100, 16);
 const BLOCK = 32;

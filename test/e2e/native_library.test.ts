@@ -9,17 +9,14 @@ import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlink
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { nativeLibrary } from '../../kernels/native/native_library.ts';
-import { nativeSets } from '../../kernels/native/native_sets.ts';
 import { Cluster, cliPath, temporaryFolder } from '../support/cluster.ts';
 import { halfOf } from '../support/long.ts';
+import { setsHere, whyNone } from '../support/native_sets.ts';
 import { projectPath } from '../support/project.ts';
 
 const target = `${process.platform}-${process.arch}`;
-const library = nativeLibrary();
-const hasSet = typeof library !== 'string' && nativeSets.some((set) => typeof library.functionsOf(set) !== 'string');
-if (!hasSet)
-  console.log(`native library: most is left out, ${typeof library === 'string' ? library : 'this CPU has no set'}`);
+const hasSet = setsHere.length > 0;
+if (!hasSet) console.log(`native library: most is left out, ${whyNone}`);
 
 const folders: ReturnType<typeof temporaryFolder>[] = [];
 afterAll(() => {

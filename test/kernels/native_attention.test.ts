@@ -4,8 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
-import { nativeLibrary } from '../../kernels/native/native_library.ts';
-import { nativeSets } from '../../kernels/native/native_sets.ts';
 import { TILE_ROWS } from '../../kernels/wasm/attention_spans.ts';
 import { compileKernels } from '../../kernels/wasm/compiled_kernels.ts';
 import { instantiate } from '../../kernels/wasm/kernel_exports.ts';
@@ -14,11 +12,9 @@ import { kernelsOf } from '../../kernels/wasm/products.ts';
 import { TrialAttention, type AttentionShape } from '../../kernels/wasm/trial_attention.ts';
 import { Random } from '../../shared/base/random.ts';
 import { sized } from '../support/long.ts';
+import { setsHere } from '../support/native_sets.ts';
 
 const { module } = compileKernels(true);
-const library = nativeLibrary();
-const sets =
-  typeof library === 'string' ? [] : nativeSets.filter((set) => typeof library.functionsOf(set) !== 'string');
 
 function shapeOf(random: Random): AttentionShape {
   const headDim = 4 + 4 * random.below(48);
@@ -37,7 +33,7 @@ function shapeOf(random: Random): AttentionShape {
   };
 }
 
-test.each(sets)('native:%s attends random shapes with the bits of WebAssembly, within its scratch', (set) => {
+test.each(setsHere)('native:%s attends random shapes with the bits of WebAssembly, within its scratch', (set) => {
   const random = new Random(54);
   for (let i = 0; i < sized(600, 120); i++) {
     const shape = shapeOf(random);

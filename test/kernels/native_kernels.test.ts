@@ -15,13 +15,14 @@ import { compileKernels } from '../../kernels/wasm/compiled_kernels.ts';
 import { instantiate, type Attention, type Products, type RowKernels } from '../../kernels/wasm/kernel_exports.ts';
 import { nativeKernels, nativeProducts } from '../../kernels/wasm/native_kernels.ts';
 import { kernelsOf, PLAIN, productsOf } from '../../kernels/wasm/products.ts';
-import { nativeSets, type NativeSet } from '../../kernels/native/native_sets.ts';
+import type { NativeSet } from '../../kernels/native/native_sets.ts';
 import { chooseProducts, type MakeKernels, type MakeProducts } from '../../kernels/wasm/products_trial.ts';
 import { TrialAttention } from '../../kernels/wasm/trial_attention.ts';
 import { floatFormats, integerFormats, TrialProduct } from '../../kernels/wasm/trial_product.ts';
 import { TrialRows } from '../../kernels/wasm/trial_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 import { isLong } from '../support/long.ts';
+import { setsHere } from '../support/native_sets.ts';
 import { projectPath } from '../support/project.ts';
 
 type CObject = readonly [source: string, set: string, flags: readonly string[]];
@@ -43,8 +44,6 @@ afterAll(() => {
 const target = `${process.platform}-${process.arch}`;
 const library = nativeLibrary();
 const hasLibrary = typeof library !== 'string';
-/** Sets that this machine has; the others are named by `penstock devices`. */
-const sets = hasLibrary ? nativeSets.filter((set) => typeof library.functionsOf(set) !== 'string') : [];
 
 /** Puts a library into a folder as the build does. */
 function place(name: string, bytes: Buffer, sha256 = createHash('sha256').update(bytes).digest('hex')): URL {
@@ -107,7 +106,7 @@ function multiplyWith(value: number, trial: TrialProduct, products: Products): n
 /** Where MemoryPlan begins. */
 const FIRST_REGION = 64;
 
-test.each(sets)('native:%s makes of a NaN and of infinities what WebAssembly makes of them', (set) => {
+test.each(setsHere)('native:%s makes of a NaN and of infinities what WebAssembly makes of them', (set) => {
   const random = new Random(33);
   const trial = new TrialProduct([{ rows: 3, inner: 100, panels: 6 }]);
   const reference = productsOf({ instructions: PLAIN }, instantiate(kernels.module, trial.memory), trial.memory);
@@ -234,14 +233,14 @@ const FAULTS = {
   gate: ['rows.c', 'exp_of(-x)', 'exp_of(x)'],
 } as const;
 
-describe.each(sets)('a fault in native:%s', (set: NativeSet) => {
+describe.each(setsHere)('a fault in native:%s', (set: NativeSet) => {
   const rowSet = set === 'avx512' || set === 'amx' ? 'avx512' : 'avx2';
   const objects = OBJECTS.filter(([source, name]) => {
     if (source.startsWith('products')) return name === set || (set === 'amx' && name === 'avx512');
     return name === '' || name === rowSet;
   });
   const all = Object.keys(FAULTS) as (keyof typeof FAULTS)[];
-  const tried = isLong ? all : set === sets.at(-1) ? all.filter((_, i) => i % 4 === 0) : ['lane' as const];
+  const tried = isLong ? all : set === setsHere.at(-1) ? all.filter((_, i) => i % 4 === 0) : ['lane' as const];
 
   // Dot products by signs take weights as they are, so nothing corrects them.
   test.each(tried.filter((name) => name !== 'correction' || set !== 'avx2'))(
