@@ -1,4 +1,4 @@
-/** Buffers and shared regions that an operation reads and writes while threads split it: what decides where threads must wait. */
+/** How threads split an operation, and the buffers and regions that it reads and writes meanwhile: what decides where threads must wait. */
 import { inputsOf, type Operation, type OperationOf } from '../program.ts';
 
 /** Names of buffers of the program, and of regions that operations share, which begin with `#`. Weights and inputs of the step are left out. */
@@ -38,6 +38,52 @@ const outputs: { readonly [K in Operation['kind']]: (op: OperationOf<K>) => read
   candidates: () => ['#candidates'],
   sample: () => ['#sampled'],
 };
+
+/**
+ * How threads split an operation.
+ *
+ *   itself  it claims its tasks, or waits for all threads, itself
+ *   rows    by `StepContext.share`, in rows, and it touches nothing of a buffer but its own rows
+ *   parts   by `StepContext.share` otherwise
+ */
+const splits: { readonly [K in Operation['kind']]: 'itself' | 'rows' | 'parts' } = {
+  embed: 'rows',
+  rms_norm: 'rows',
+  qk_norm: 'rows',
+  linear: 'itself',
+  rope_store: 'rows',
+  attention: 'itself',
+  head_linear: 'itself',
+  latent_store: 'rows',
+  latent_attention: 'itself',
+  silu_mul: 'parts',
+  gelu_mul: 'parts',
+  clamped_swiglu: 'parts',
+  mul: 'parts',
+  sigmoid_mul: 'parts',
+  causal_conv: 'itself',
+  delta_rule: 'itself',
+  state_space: 'itself',
+  gated_norm: 'parts',
+  route: 'itself',
+  permute: 'parts',
+  expert_linear: 'itself',
+  combine: 'parts',
+  gather_samples: 'parts',
+  soft_cap: 'parts',
+  candidates: 'parts',
+  sample: 'itself',
+};
+
+/** Whether threads split the operation in rows alone. */
+export function splitsRows({ kind }: Operation): boolean {
+  return splits[kind] === 'rows';
+}
+
+/** Whether a bound operation of this kind claims its tasks, or waits for all threads, itself. */
+export function dividesItself(kind: string): boolean {
+  return splits[kind as Operation['kind']] === 'itself';
+}
 
 /** Regions that operations read; those that they write are in {@link outputs}. */
 const regions: Partial<Record<Operation['kind'], readonly string[]>> = {

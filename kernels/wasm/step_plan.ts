@@ -16,20 +16,11 @@
  */
 import { inputsOf, type Operation, type Program } from '../program.ts';
 import { hiddenOf, samplingOf } from '../program_kinds.ts';
-import { accessesOf, conflicts, outputsOf } from './accesses.ts';
+import { accessesOf, conflicts, outputsOf, splitsRows } from './accesses.ts';
 import { followsProduct } from './operations.ts';
 import type { Joined, StepOrder, StepPlan } from './step_order.ts';
 import { LANES } from './panels.ts';
 import { PANEL_UNIT } from './task_split.ts';
-
-/** Operations that split rows with `StepContext.share`, and touch nothing of a buffer but their own rows. */
-const splitsRows: ReadonlySet<Operation['kind']> = new Set([
-  'embed',
-  'rms_norm',
-  'qk_norm',
-  'rope_store',
-  'latent_store',
-]);
 
 /** Returns the plan of a memory shard's program. */
 export function planSteps(program: Program): StepPlan {
@@ -118,7 +109,7 @@ const alone: Joined = { kind: 'rows', count: 0, unit: PANEL_UNIT, apart: 0 };
 /** Returns the operations after `first` that run in its tasks. */
 function joinedWith(program: Program, first: number, repeated: ReadonlySet<number>): Joined {
   const { operations } = program;
-  const isRows = (op: number): boolean => splitsRows.has(operations[op]?.kind ?? 'mul') && !repeated.has(op);
+  const isRows = (op: number): boolean => op < operations.length && splitsRows(operations[op]!) && !repeated.has(op);
   if (!isRows(first)) return columnsAfter(program, first);
   let end = first + 1;
   while (isRows(end)) end++;

@@ -1,4 +1,5 @@
 /** The work of one thread at each operation of a memory shard, by order of the step (step_plan.ts). */
+import { dividesItself } from './accesses.ts';
 import type { BoundOperation, Following } from './bound_operation.ts';
 import { columnsOf, runOf } from './operations.ts';
 import { Order, type StepShard } from './shared_step.ts';
@@ -10,20 +11,6 @@ export interface StepTurns {
   readonly runs: readonly (() => void)[];
   readonly endsGroup?: readonly boolean[];
 }
-
-/** Operations that claim their tasks, or wait for all threads, themselves. All others are split by `StepContext.share`. */
-const dividesItself: ReadonlySet<string> = new Set([
-  'linear',
-  'expert_linear',
-  'head_linear',
-  'attention',
-  'latent_attention',
-  'causal_conv',
-  'delta_rule',
-  'state_space',
-  'route',
-  'sample',
-]);
 
 /** Returns the turns of thread `thread` by {@link Order}; a shard without a plan has only those of single operations. */
 export function turnsOf(
@@ -80,7 +67,7 @@ function turnOf(
   const runAll = (): void => {
     for (const { one, run } of runs) run(context, one);
   };
-  if (dividesItself.has(op.kind)) return runAll;
+  if (dividesItself(op.kind)) return runAll;
   if (isRepeated)
     return () => {
       context.runPart(0, 1, runAll);
