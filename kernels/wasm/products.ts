@@ -67,7 +67,9 @@ export function productsOf(code: ProductsCode, kernels: Kernels, memory: WebAsse
     multiply: (params, quantised, first, rows, panelStart, panelEnd, scratch) => {
       kernels.linear_int(params, quantised, first, rows, panelStart, panelEnd, scratch, instructions);
     },
-    multiplyFloats: kernels.linear_float,
+    multiplyFloats: (params, first, rows, panelStart, panelEnd, scratch) => {
+      kernels.linear_float(params, first, rows, panelStart, panelEnd, scratch);
+    },
   };
 }
 
