@@ -24,6 +24,7 @@ import { benchMix } from './mix.ts';
 import { benchPath } from './path.ts';
 import { benchPipeline } from './pipeline.ts';
 import { benchRouter } from './router.ts';
+import { benchRouterStream } from './router_stream.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
 import { SglangRouter } from './sglang_peer.ts';
 import { benchSamples } from './samples.ts';
@@ -67,6 +68,11 @@ const USAGE = `usage: npm run bench -- NAME [options]
   router                   what a request of known token ids costs the router, against instances that answer at once
     --peer sglang          next to it: sglang-router, its prompts as text, into the cache folder
     --lengths LIST         (default 1000,32000,100000)
+    --stream               instead: what a streamed token costs the router, readers at 30 tokens/s against two instances that emit on a clock
+      --readers LIST       readers at once (default 100,300,1000)
+      --seconds N          of each measurement (default 10)
+      --stalled N          further readers that stop reading (default none)
+      --kill               kill one of the instances in the middle: streams with a gap, a repeat or another text, and the longest pause
   watch                    what it costs to watch a pool of 1,000 members: the router, its routes, its page in Chromium; members leave and return
                            (some minutes)
     --members N            (default 1000), --requests N (default 10000), --span SECONDS of each figure (default 20)
@@ -105,6 +111,11 @@ function commandLine() {
         batches: { type: 'string' },
         vocabs: { type: 'string' },
         lengths: { type: 'string' },
+        stream: { type: 'boolean', default: false },
+        readers: { type: 'string' },
+        seconds: { type: 'string' },
+        stalled: { type: 'string' },
+        kill: { type: 'boolean', default: false },
         members: { type: 'string' },
         requests: { type: 'string' },
         span: { type: 'string' },
@@ -144,6 +155,10 @@ function numbersOf(text: string | undefined, fallback: readonly number[]): reado
     const value = Number(part);
     return value > 0 ? value : fail(`${part} is no positive number`);
   });
+}
+
+function numberOf(text: string | undefined, fallback: number): number {
+  return numbersOf(text, [fallback])[0] ?? fallback;
 }
 
 const engines: Record<string, string> = {};
@@ -294,19 +309,24 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   router: () => {
     if (values.peer !== undefined) oneOf(values.peer, ['sglang']);
     if (values.peer !== undefined) engines['peer'] = `sglang-router ${SglangRouter.version}, cache_aware, text`;
-    const lengths = numbersOf(values.lengths, [1_000, 32_000, 100_000]);
+    const common = { hasPeer: values.peer !== undefined, print: printLine, onFigure };
+    if (values.stream)
+      return benchRouterStream({
+        ...common,
+        numReaders: numbersOf(values.readers, [100, 300, 1_000]),
+        seconds: numberOf(values.seconds, 10),
+        numStalled: values.stalled === undefined ? 0 : numberOf(values.stalled, 0),
+        hasKill: values.kill,
+      });
     return benchRouter({
-      lengths,
+      ...common,
+      lengths: numbersOf(values.lengths, [1_000, 32_000, 100_000]),
       concurrencies: [1, 8],
-      hasPeer: values.peer !== undefined,
-      print: printLine,
-      onFigure,
     });
   },
   watch: () => {
-    const one = (text: string | undefined, fallback: number): number => numbersOf(text, [fallback])[0] ?? fallback;
-    const [numMembers, numRequests] = [one(values.members, 1_000), one(values.requests, 10_000)];
-    const spanMs = 1_000 * one(values.span, 20);
+    const [numMembers, numRequests] = [numberOf(values.members, 1_000), numberOf(values.requests, 10_000)];
+    const spanMs = 1_000 * numberOf(values.span, 20);
     return benchWatch({
       numMembers,
       numRequests,

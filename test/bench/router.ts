@@ -2,17 +2,18 @@
  * Measures the router's cost per request: prompts of known token ids against instances that answer at once. Reports requests per second,
  * the latency that 99 of 100 requests keep, and the CPU time of the router process per request.
  */
-import { fork, spawn, type ChildProcess } from 'node:child_process';
+import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Random } from '../../shared/base/random.ts';
 import { projectPath } from '../support/project.ts';
+import { cpuMsOf } from './cpu_times.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 import { cacheFolder } from './llama_peer.ts';
+import { startRouter } from './router_process.ts';
 import { SglangRouter } from './sglang_peer.ts';
 
 export interface RouterBenchOptions {
@@ -64,12 +65,7 @@ export async function benchRouter({
   const started: ChildProcess[] = [];
   const figures: Figure[] = [];
   try {
-    const args = ['--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0', '--model', model, '--log-level', 'error'];
-    const router = spawn(process.execPath, [projectPath('dist/services/cli/main.js'), 'router', ...args]);
-    started.push(router);
-    router.stderr.pipe(process.stderr);
-    const [line] = (await once(createInterface({ input: router.stdout }), 'line')) as [string];
-    const [, url = '', hub = ''] = /ready: (\S+), hub (\S+)/.exec(line) ?? [];
+    const { url, hub, process: router } = await startRouter(model, started);
     const instances = Array.from({ length: INSTANCES }, () =>
       fork(projectPath('dist/test/bench/instant_decode.js'), [hub, model]),
     );
@@ -145,14 +141,6 @@ async function measure(
     p99: percentile(took, 0.99),
     cpuMs,
   };
-}
-
-/** CPU time of all threads of a process in milliseconds; Linux counts in hundredths of a second. */
-export function cpuMsOf({ pid }: ChildProcess): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    .replace(/^.*\) /, '')
-    .split(' ');
-  return 10 * (Number(fields[11]) + Number(fields[12]));
 }
 
 const agents = new Map<number, Agent>();

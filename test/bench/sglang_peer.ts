@@ -15,17 +15,21 @@ const CHARACTERS_PER_TOKEN = 4;
 
 export class SglangRouter {
   readonly url: string;
-  readonly processes: readonly ChildProcess[];
+  readonly router: ChildProcess;
+  /** Model servers to which it forwards. */
+  readonly servers: readonly ChildProcess[];
   static readonly version = VERSION;
 
-  private constructor(url: string, processes: readonly ChildProcess[]) {
+  private constructor(url: string, router: ChildProcess, servers: readonly ChildProcess[]) {
     this.url = url;
-    this.processes = processes;
+    this.router = router;
+    this.servers = servers;
   }
 
-  static async start(print: (line: string) => void): Promise<SglangRouter> {
+  /** Starts the router and its model servers, which run a module of this folder. @throws Error when it cannot be had. */
+  static async start(print: (line: string) => void, server = 'instant_worker'): Promise<SglangRouter> {
     const python = pythonWith(PACKAGE, VERSION, print);
-    const workers = Array.from({ length: INSTANCES }, () => fork(projectPath('dist/test/bench/instant_worker.js')));
+    const workers = Array.from({ length: INSTANCES }, () => fork(projectPath(`dist/test/bench/${server}.js`)));
     const ports = await Promise.all(workers.map(async (worker) => ((await once(worker, 'message')) as [number])[0]));
     const [port, metrics] = [await freePort(), await freePort()];
     const url = `http://127.0.0.1:${port}`;
@@ -52,7 +56,11 @@ export class SglangRouter {
       }
       await sleep(100);
     }
-    return new SglangRouter(url, [router, ...workers]);
+    return new SglangRouter(url, router, workers);
+  }
+
+  get processes(): readonly ChildProcess[] {
+    return [this.router, ...this.servers];
   }
 
   /** Builds `count` prompts of `length` tokens each, as request bodies with text. */

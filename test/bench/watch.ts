@@ -12,7 +12,7 @@ import type { EventPage, PoolBody } from '../../shared/protocol/router_api.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { projectPath } from '../support/project.ts';
 import { percentile, type Figure } from './figures.ts';
-import { cpuMsOf } from './router.ts';
+import { cpuMsOf } from './cpu_times.ts';
 import { PageWatch, type Watched } from './watch_page.ts';
 import { BLOCK_SIZE, CHAT_BLOCKS, chatTokens, numChats } from './watch_prompts.ts';
 

@@ -16,7 +16,8 @@ import {
 } from '../../shared/protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
 
-const idleLoad: InstanceLoad = {
+/** Load of a member that does nothing. */
+export const idleLoad: InstanceLoad = {
   running: 0,
   waiting: 0,
   openStreams: 0,
