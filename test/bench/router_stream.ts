@@ -12,7 +12,7 @@ import { withReference, type Figure } from './figures.ts';
 import { countFullConnections } from './stream/full_connections.ts';
 import { divideProfile, PARTS, readProfile, type ProfileTimes } from './stream/profile_parts.ts';
 import { Reader } from './stream/reader.ts';
-import { CONTEXT, servePenstock, serveSglang, numOpenAt, type Served } from './stream/served.ts';
+import { CONTEXT, numOpenAt, servePenstock, serveSglang, startClock, type Served } from './stream/served.ts';
 import { STEPS_PER_SECOND } from './stream/step_clock.ts';
 
 export interface RouterStreamOptions {
@@ -111,12 +111,13 @@ async function measurePeer(numReaders: number, options: RouterStreamOptions): Pr
 
 /** Opens all streams, waits until those that stop reading are full, and lets the others run for a while. */
 async function begin(
-  { url, model }: Served,
+  { url, model, servers }: Served,
   reader: Reader,
   numReaders: number,
   { seconds, numStalled }: RouterStreamOptions,
 ): Promise<void> {
   await reader.open({ url, model, numReaders, numStalled, maxTokens: MAX_TOKENS });
+  await Promise.all(servers.map(startClock));
   if (numStalled > 0) {
     const port = Number(new URL(url).port);
     await until('all stalled streams are stuck', async () => (await countFullConnections(port)) >= numStalled);
@@ -190,9 +191,10 @@ function printModules(
 
 /** Kills one of the instances, and waits until all streams have gone on. */
 async function killOne({ servers }: Served, reader: Reader, add: AddFigure): Promise<void> {
-  const [killed, other] = servers;
-  if (!killed || !other) throw new Error('a kill needs two instances');
-  const numMoved = await numOpenAt(killed);
+  const counts = await Promise.all(servers.map(numOpenAt));
+  const numMoved = Math.max(...counts);
+  const killed = servers[counts.indexOf(numMoved)];
+  if (!killed) throw new Error('no instance has streams');
   await reader.mark();
   await sleep(1_000 / STEPS_PER_SECOND);
   killed.kill('SIGKILL');

@@ -6,7 +6,7 @@ import { AsyncQueue } from '../../../shared/base/async_queue.ts';
 import type { Handler } from '../../../shared/net/network.ts';
 import type { DecodeReply, DecodeStart } from '../../../shared/protocol/messages.ts';
 import { joinWithDecode, UNMEASURED_REPORT } from '../fake_instance.ts';
-import { reportOpen, StepClock, type ClockedSequence } from './step_clock.ts';
+import { obeyParent, StepClock, type ClockedSequence } from './step_clock.ts';
 import { tokenOf } from './stream_text.ts';
 
 const clock = new StepClock();
@@ -51,5 +51,5 @@ const decode: Handler<'decode'> = async function* (requests, { signal }) {
 
 const [hub = '', modelPath = ''] = process.argv.slice(2);
 const load = () => ({ running: clock.numOpen });
-reportOpen(clock);
+obeyParent(clock);
 await joinWithDecode({ hub, modelPath, name: `clocked-${process.pid}`, decode, load });

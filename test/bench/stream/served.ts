@@ -61,9 +61,15 @@ export async function serveSglang(print: (line: string) => void): Promise<Served
   return { url, model: 'ids-only', router, servers, close };
 }
 
-/** Asks an instance, or a model server, for the number of its open sequences. */
+/** Starts the clock of an instance or a model server. */
+export async function startClock(server: ChildProcess): Promise<void> {
+  server.send('start');
+  await once(server, 'message');
+}
+
+/** Asks an instance or a model server for the number of its open sequences. */
 export async function numOpenAt(server: ChildProcess): Promise<number> {
-  server.send('open');
+  server.send('count');
   const [numOpen] = (await once(server, 'message')) as [number];
   return numOpen;
 }

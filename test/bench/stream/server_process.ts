@@ -5,7 +5,7 @@
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { serverInfo, wholeCompletion } from '../peer_answers.ts';
-import { reportOpen, StepClock, type ClockedSequence } from './step_clock.ts';
+import { obeyParent, StepClock, type ClockedSequence } from './step_clock.ts';
 import { tokenOf } from './stream_text.ts';
 
 interface Chat {
@@ -43,7 +43,7 @@ function stream(chat: Chat, reply: ServerResponse): void {
   clock.add(sequence);
 }
 
-reportOpen(clock);
+obeyParent(clock);
 const server = createServer((asked, reply) => {
   let body = '';
   asked.on('data', (bytes: Buffer) => (body += bytes.toString()));

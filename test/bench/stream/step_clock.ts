@@ -1,6 +1,7 @@
 /**
  * Clock of an engine that decodes all open sequences together: one step every 1/30 s, in which each sequence emits one token. A step that
- * is late is not made up for, and an engine does not wait for those who read.
+ * is late is not made up for, and an engine does not wait for those who read. Until the benchmark starts the clock, a sequence has its first
+ * token only: a router that cannot carry all streams could not open them either.
  */
 
 /** Steps of the engine, and so tokens of a stream, in a second. */
@@ -28,12 +29,18 @@ export interface ClockedSequence {
 /** The steps of one engine, from its first sequence on. */
 export class StepClock {
   readonly #sequences = new Set<ClockedSequence>();
+  #isStarted = false;
   #nextMs = 0;
   #timer: NodeJS.Timeout | undefined;
 
   /** Open sequences. */
   get numOpen(): number {
     return this.#sequences.size;
+  }
+
+  /** Lets all sequences go on after their first tokens. */
+  start(): void {
+    this.#isStarted = true;
   }
 
   add(sequence: ClockedSequence): void {
@@ -58,7 +65,11 @@ export class StepClock {
   #step(sequence: ClockedSequence): void {
     const isStalled = sequence.seed >= FIRST_STALLED_SEED;
     const limit = isStalled ? Math.min(sequence.limit, STALLED_TOKENS) : sequence.limit;
-    const end = Math.min(limit, sequence.next + (isStalled ? STALLED_TOKENS_A_STEP : 1));
+    const end = Math.min(
+      limit,
+      sequence.next + (isStalled ? STALLED_TOKENS_A_STEP : 1),
+      this.#isStarted ? Infinity : 1,
+    );
     while (sequence.next < end) {
       const index = sequence.next++;
       sequence.emit(index, index + 1 === sequence.limit);
@@ -66,8 +77,11 @@ export class StepClock {
   }
 }
 
-/** Answers each message of the parent with the number of open sequences, and ends this process when the parent has ended. */
-export function reportOpen(clock: StepClock): void {
-  process.on('message', () => process.send?.(clock.numOpen));
+/** Starts the clock when the parent asks, answers each of its messages with the number of open sequences, and ends with the parent. */
+export function obeyParent(clock: StepClock): void {
+  process.on('message', (message: 'start' | 'count') => {
+    if (message === 'start') clock.start();
+    process.send?.(clock.numOpen);
+  });
   process.once('disconnect', () => process.exit());
 }
