@@ -214,7 +214,7 @@ module.exports = {
     {
       name: 'the-bus-server-is-chosen-by-whoever-starts-a-process',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^(services/cli/role_process\\.ts$|shared/bus/nats/)' },
+      from: { path: '^(services|shared)/', pathNot: '^(services/cli/bus_servers\\.ts$|shared/bus/nats/)' },
       to: { path: '^shared/bus/nats/' },
     },
     {

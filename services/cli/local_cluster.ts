@@ -1,14 +1,15 @@
 /**
  * `penstock up`: a small cluster on one machine, of the same processes as anywhere else.
  *
- *   router ──ready──► stores, prefills, decodes ──all ready──► prints its URLs        Ctrl-C ──► every child drains and ends
- *      a child that served and dies is restarted at once; one that dies young after a pause: 0.25 s, doubling to 10 s
+ *   (nats-server ──ready──►) routers ──ready──► stores, prefills, decodes ──all ready──► prints its URLs
+ *   Ctrl-C ──► routers drain and end ──► stores, prefills, decodes drain and end (──► nats-server ends)
+ *
+ * A single router is the hub of the bus. Several meet over NATS: servers of --bus, else a nats-server that is a child as the others are.
  */
 import assert from 'node:assert/strict';
 import { fork, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
-import { Backoff } from '../../shared/base/backoff.ts';
 import { every, type Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { DONE } from '../../shared/base/signal.ts';
@@ -17,41 +18,28 @@ import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import type { Model } from '../../shared/model/model_folder.ts';
 import { ProgressLine } from './progress_line.ts';
-import type { LoadingMessage, ReadyMessage, ServingMessage } from './role_process.ts';
+import type { LoadingMessage, ServingMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
-import { childArguments, membersOf } from './child_arguments.ts';
+import { childArguments, membersOf, type ChildPlace } from './child_arguments.ts';
 import { EngineDivision } from './engine_division.ts';
 import { exampleCall } from './example_call.ts';
 import { clusterTokens } from './lease_process.ts';
-import { LogLines } from './log_lines.ts';
+import { BUS_TOKEN_VARIABLE, forkNatsServer, neededNatsServer } from './local_bus.ts';
+import { LocalChild, type EndedChild, type ReadyChild } from './local_child.ts';
 import { isStartedByNpm, watchParent } from './npm_parent.ts';
+import { routerPlaces, type RouterPlace } from './router_places.ts';
 import type { ClusterConfig, ClusterLine, RoleTables } from './tables.ts';
 
-/** Milliseconds for which `up` waits, once all processes are there, until its router can answer. */
+/** Milliseconds for which `up` waits, once all processes are there, until its routers can answer. */
 const SERVING_MS = 10_000;
 
-const MIN_PAUSE_MS = 250;
-const MAX_PAUSE_MS = 10_000;
-/**
- * Milliseconds after a child is ready until it no longer counts as young. A young child that dies is restarted after a pause, because
- * it would probably die again.
- */
-const YOUNG_MS = 1_000;
 /** Milliseconds between two checks whether the npm that started this process still lives. */
 const PARENT_MS = 500;
 /** Milliseconds after the children's own drain timeout until they are killed. */
 const KILL_GRACE_MS = 5_000;
 
-interface Child {
-  readonly role: Role;
-  readonly name: string;
-  process: ChildProcess;
-  ready: ReadyMessage | undefined;
-  /** Time at which this process was ready; undefined before. */
-  readyMs: number | undefined;
-  /** Pauses before the restarts of a child that died young. */
-  readonly backoff: Backoff;
-}
+/** Bytes of a bus token, or of a cluster token, that `up` makes. */
+const TOKEN_BYTES = 24;
 
 /** The cluster of `penstock up`: starts its processes, restarts those that die, and drains all of them at the end. */
 export class LocalCluster {
@@ -60,14 +48,18 @@ export class LocalCluster {
   readonly #isJson: boolean;
   readonly #tables: RoleTables;
   readonly #clock: Clock;
-  readonly #children: Child[] = [];
-  /** Address of the router's hub, chosen at its first start and kept when the router restarts; `#httpBind` likewise. */
-  #hubAddress = '';
-  #httpBind = '';
+  /** Processes of roles, routers first. */
+  readonly #children: LocalChild[] = [];
+  /** The nats-server that this cluster has started; undefined where it needs none. */
+  #bus: LocalChild | undefined;
   #division: EngineDivision | undefined;
   readonly #token: string;
+  /** Token of that nats-server, which keeps the other users of this machine out. */
+  readonly #busToken = randomBytes(TOKEN_BYTES).toString('hex');
   #isEnding = false;
-  /** Aborts when the router can answer requests. */
+  /** Names of the routers that cannot answer requests yet. */
+  readonly #notServing = new Set<string>();
+  /** Aborts when all routers can answer requests. */
   readonly #serving = new AbortController();
   readonly #progress: ProgressLine;
   /** Loading progress of the children that load weights, by name. */
@@ -81,7 +73,7 @@ export class LocalCluster {
     this.#isJson = isJson;
     this.#clock = clock;
     this.#progress = new ProgressLine(process.stderr, () => clock.nowMs());
-    this.#token = config.cluster_token || randomBytes(24).toString('hex');
+    this.#token = config.cluster_token || randomBytes(TOKEN_BYTES).toString('hex');
   }
 
   /**
@@ -104,32 +96,35 @@ export class LocalCluster {
       shapeOf(model);
       await (await model.openWeights()).close();
     }
+    const members = membersOf(this.#config, paths.length);
+    const natsServer = await neededNatsServer(this.#line, process.env['PATH'] ?? '');
+    const places = await routerPlaces(this.#config, this.#config.router + members.length);
     process.on('SIGINT', () => void this.#end('SIGTERM'));
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
     process.on('SIGHUP', () => void this.#end('SIGTERM'));
     this.#endWithNpm();
     this.#print(`starting with the model${paths.length > 1 ? 's' : ''} ${paths.join(', ')}`);
     try {
-      const router = await this.#start('router', 'router');
-      this.#hubAddress = router.address;
-      this.#httpBind = router.url?.replace(/^https?:\/\//, '') ?? '';
-      this.#keepToken();
-      await Promise.all(membersOf(this.#config, paths.length).map(({ role, name }) => this.#start(role, name)));
+      if (natsServer !== undefined) await this.#startBus(natsServer);
+      for (const { name } of places) this.#notServing.add(name);
+      const routers = await Promise.all(places.map((place) => this.#start('router', place.name, place)));
+      for (const { address } of routers) this.#keepToken(address);
+      await Promise.all(members.map(({ role, name }) => this.#start(role, name)));
     } catch (error) {
       process.stderr.write(`penstock up: ${messageOf(error)}\n`);
       await this.#end('SIGKILL', 1);
     }
-    // Members have joined; the router may still wait for their first heartbeats.
+    // Members have joined; routers may still wait for their first heartbeats.
     if (this.#children.some(({ role }) => role === 'decode')) await this.#clock.sleep(SERVING_MS, this.#serving.signal);
     const [first] = models;
     if (first) this.#announce(first, this.#clock.nowMs() - startMs);
   }
 
-  /** Keeps a token that this process has made where commands of the same user find it, until this process ends. */
-  #keepToken(): void {
+  /** Keeps a token that this process has made where commands of the same user find it by the address of a hub, until this process ends. */
+  #keepToken(hubAddress: string): void {
     if (this.#config.cluster_token !== '') return;
     try {
-      process.once('exit', clusterTokens.keep(this.#hubAddress, this.#token));
+      process.once('exit', clusterTokens.keep(hubAddress, this.#token));
     } catch (error) {
       process.stderr.write(
         `penstock up: cannot keep the cluster token for \`penstock policy\` (${messageOf(error)}): set PENSTOCK_CLUSTER_TOKEN for both\n`,
@@ -159,16 +154,18 @@ export class LocalCluster {
   }
 
   #announce(model: Model, startUpMs: number): void {
-    const router = this.#children.find(({ role }) => role === 'router')?.ready;
-    const { url = '', bus = '' } = router ?? {};
+    const routers = this.#children.filter(({ role }) => role === 'router');
+    const urls = routers.map(({ ready }) => ready?.url ?? '');
+    const [url = ''] = urls;
     if (this.#isJson) {
-      const processes = this.#children.map(({ role, name, ready }) => ({
+      const processes = [...this.#children, ...(this.#bus ? [this.#bus] : [])].map(({ role, name, ready }) => ({
         role,
         name,
         address: ready?.address,
+        url: ready?.url,
         pid: ready?.pid,
       }));
-      process.stdout.write(`${JSON.stringify({ url, processes })}\n`);
+      process.stdout.write(`${JSON.stringify({ url, urls, processes })}\n`);
       return;
     }
     const call = exampleCall(
@@ -177,65 +174,57 @@ export class LocalCluster {
       model.hasTokenizer,
       this.#config.keys !== '',
     );
-    this.#print(
-      `ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, ${bus}`,
-    );
+    const apis = urls.map((one) => `${one}/v1`).join(' and ');
+    const pages = urls.map((one) => `${one}/dashboard`).join(' and ');
+    const seconds = (startUpMs / 1_000).toFixed(1);
+    this.#print(`ready in ${seconds} s: OpenAI API ${apis}, dashboard ${pages}, ${routers[0]?.ready?.bus ?? ''}`);
+    const hubs = routers.map(({ ready }) => ready?.address).join(' or ');
+    if (routers.length > 1) this.#print(`\`penstock policy\`, \`tenant\` and \`doctor\` find it by --router ${hubs}`);
     this.#print(`try:\n\n${call}\n`);
     this.#print('Ctrl-C ends it.');
   }
 
-  async #start(role: Role, name: string): Promise<ReadyMessage> {
-    const child: Child = {
-      role,
-      name,
-      process: this.#fork(role, name),
-      ready: undefined,
-      readyMs: undefined,
-      backoff: new Backoff({ clock: this.#clock, firstMs: MIN_PAUSE_MS, mostMs: MAX_PAUSE_MS }),
-    };
-    this.#children.push(child);
-    return this.#supervise(child);
+  async #startBus(natsServer: string): Promise<void> {
+    this.#bus = this.#child('bus', 'nats-server', (before) => forkNatsServer(natsServer, this.#busToken, before));
+    await this.#bus.start();
   }
 
-  /**
-   * Resolves when the child is ready, and restarts it when it dies later. @throws Error when the child ends before it has ever been
-   * ready.
-   */
-  #supervise(child: Child): Promise<ReadyMessage> {
-    child.readyMs = undefined;
-    return new Promise((resolve, reject) => {
-      child.process.on('message', (message: ReadyMessage | LoadingMessage | ServingMessage) => {
-        if (message.kind === 'serving') {
-          this.#serving.abort(DONE);
-          return;
-        }
-        if (message.kind === 'loading') {
-          this.#showLoading(child, message);
-          return;
-        }
-        const isFirst = child.ready === undefined;
-        child.ready = message;
-        child.readyMs = this.#clock.nowMs();
-        const { address, url, device, pid } = message;
-        const what = device === undefined ? '' : `, ${device}`;
-        this.#print(`${child.name} ${isFirst ? 'started' : 'is back'}: ${url ?? address}, pid ${pid}${what}`);
-        resolve(message);
-      });
-      child.process.once('exit', (code, signal) => {
-        if (this.#isEnding) return;
-        const how = signal ? `was killed by ${signal}` : `ended with code ${code}`;
-        if (child.ready === undefined) {
-          reject(new Error(`${child.name} ${how} before it was ready`));
-          return;
-        }
-        void this.#restart(child, how);
-      });
+  /** Starts a process of a role; a router has a place. */
+  #start(role: Role, name: string, place?: RouterPlace): Promise<ReadyChild> {
+    const index = this.#children.length;
+    const child = this.#child(role, name, (before) => this.#fork({ role, name, index }, place, before));
+    this.#children.push(child);
+    return child.start();
+  }
+
+  #child(role: LocalChild['role'], name: string, fork: (before: EndedChild | undefined) => ChildProcess): LocalChild {
+    return new LocalChild({
+      role,
+      name,
+      clock: this.#clock,
+      fork,
+      print: (line) => {
+        this.#print(line);
+      },
+      onMessage: (message) => {
+        this.#take(name, message);
+      },
+      isEnding: () => this.#isEnding,
     });
   }
 
+  #take(name: string, message: LoadingMessage | ServingMessage): void {
+    if (message.kind === 'loading') {
+      this.#showLoading(name, message);
+      return;
+    }
+    this.#notServing.delete(name);
+    if (this.#notServing.size === 0) this.#serving.abort(DONE);
+  }
+
   /** Shows the loading progress of all instances that are loading, summed, on standard error. */
-  #showLoading(child: Child, { doneBytes, totalBytes }: LoadingMessage): void {
-    this.#loading.set(child.name, { doneBytes, totalBytes });
+  #showLoading(name: string, { doneBytes, totalBytes }: LoadingMessage): void {
+    this.#loading.set(name, { doneBytes, totalBytes });
     const all = [...this.#loading.values()];
     const sum = (key: 'doneBytes' | 'totalBytes'): number => all.reduce((total, one) => total + one[key], 0);
     const file = `weights of ${this.#loading.size} instance${this.#loading.size === 1 ? '' : 's'}`;
@@ -243,71 +232,56 @@ export class LocalCluster {
     if (all.every((one) => one.doneBytes >= one.totalBytes)) this.#loading.clear();
   }
 
-  async #restart(child: Child, how: string): Promise<void> {
-    const isYoung = child.readyMs === undefined || this.#clock.nowMs() - child.readyMs < YOUNG_MS;
-    if (!isYoung) child.backoff.reset();
-    const pauseMs = isYoung ? child.backoff.lengthen() : 0;
-    this.#print(`${child.name} ${how}; starting it again${pauseMs > 0 ? ` in ${pauseMs / 1_000} s` : ''}`);
-    await this.#clock.sleep(pauseMs);
-    if (this.#isEnding) return;
-    child.process = this.#fork(child.role, child.name);
-    await this.#supervise(child);
-  }
-
-  #fork(role: Role, name: string): ChildProcess {
-    const division = this.#division;
-    assert(division, 'no child starts before devices and cores are divided');
-    const place = {
-      role,
-      name,
-      hubAddress: this.#hubAddress,
-      httpBind: this.#httpBind,
-      index: [...this.#children.map((one) => one.name), name].indexOf(name),
+  #fork(
+    child: Pick<ChildPlace, 'role' | 'name' | 'index'>,
+    place: RouterPlace | undefined,
+    before: EndedChild | undefined,
+  ): ChildProcess {
+    assert(this.#division, 'no child starts before devices and cores are divided');
+    const bus = this.#bus?.ready?.address ?? '';
+    // A router that is started again listens where the one before did; the others join the first router, whose hub a bus replaces.
+    const own = {
+      httpBind: before?.ready.url?.replace(/^https?:\/\//, '') ?? place?.httpBind ?? '',
+      hubAddress: before?.ready.address ?? place?.hubAddress ?? '',
     };
-    const child = fork(
+    const joined = { httpBind: '', hubAddress: this.#children[0]?.ready?.address ?? '' };
+    const where = child.role === 'router' ? own : joined;
+    return fork(
       fileURLToPath(new URL('./main.js', import.meta.url)),
-      [role, ...childArguments(this.#line, this.#tables, division, place)],
+      [child.role, ...childArguments(this.#line, this.#tables, this.#division, { ...child, ...where, bus })],
       {
         // A group of its own: Ctrl-C reaches `up`, which ends the children in order.
         detached: true,
         stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-        // Tokens of a file are read from it by each process.
-        env:
-          this.#config.cluster_token_file === ''
-            ? { ...process.env, [environmentOf('cluster_token')]: this.#token }
-            : process.env,
+        env: {
+          ...process.env,
+          // Tokens of a file are read from it by each process.
+          ...(this.#config.cluster_token_file === '' ? { [environmentOf('cluster_token')]: this.#token } : {}),
+          ...(bus === '' ? {} : { [BUS_TOKEN_VARIABLE]: this.#busToken }),
+        },
       },
     );
-    const lines = new LogLines(name, (line) => {
-      process.stderr.write(`${line}\n`);
-    });
-    child.stderr?.on('data', (chunk: Buffer) => {
-      lines.push(chunk.toString('utf8'));
-    });
-    return child;
   }
 
   async #end(signal: NodeJS.Signals, exitCode = 0): Promise<void> {
+    const all = [...this.#children, ...(this.#bus ? [this.#bus] : [])];
     if (this.#isEnding) {
-      for (const child of this.#children) child.process.kill('SIGKILL');
+      for (const child of all) child.kill('SIGKILL');
       return;
     }
     this.#isEnding = true;
-    const alive = this.#children.filter(
-      (child) => child.process.exitCode === null && child.process.signalCode === null,
-    );
+    const alive = all.filter((child) => child.isRunning);
     if (signal === 'SIGTERM') this.#print('ending: requests that run may finish; Ctrl-C again ends at once');
-    const gone = (children: readonly Child[]): Promise<unknown> =>
-      Promise.all(children.map((child) => new Promise((resolve) => child.process.once('exit', resolve))));
     const kill = this.#clock.sleep(this.#config.drain_timeout_ms + KILL_GRACE_MS).then(() => {
-      for (const child of alive) child.process.kill('SIGKILL');
+      for (const child of alive) child.kill('SIGKILL');
     });
-    // The router ends first: it accepts no new requests and waits for the running ones, which need the other processes.
-    const routers = alive.filter(({ role }) => role === 'router');
-    const others = alive.filter(({ role }) => role !== 'router');
-    for (const group of [routers, others]) {
-      const ended = gone(group);
-      for (const child of group) child.process.kill(signal);
+    // Routers end first: they accept no new requests and wait for the running ones, which need the other processes, and these the bus.
+    const isRouter = ({ role }: LocalChild): boolean => role === 'router';
+    const isBus = ({ role }: LocalChild): boolean => role === 'bus';
+    const members = alive.filter((child) => !isRouter(child) && !isBus(child));
+    for (const group of [alive.filter(isRouter), members, alive.filter(isBus)]) {
+      const ended = Promise.all(group.map((child) => child.ended()));
+      for (const child of group) child.kill(signal);
       await Promise.race([ended, kill]);
     }
     this.#print('ended');

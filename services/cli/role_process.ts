@@ -13,17 +13,15 @@ import { DONE } from '../../shared/base/signal.ts';
 import type { Tracing } from '../../shared/base/tracing/tracing.ts';
 import { endThreads, workerThreads } from '../../shared/base/worker_threads.ts';
 import type { OpenBus } from '../../shared/bus/bus.ts';
-import type { NatsServers } from '../../shared/bus/nats/nats_options.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { openAppender } from './appended_file.ts';
-import { busPasswordOf } from './bus_password.ts';
+import { openBusOf } from './bus_servers.ts';
 import { dataFolders } from './data_folders.ts';
 import { serveMetrics } from './metrics_server.ts';
 import { clearTextWarning, refuseOpenPorts } from './open_ports.ts';
-import { textOf } from './option_files.ts';
 import { ProgressLine } from './progress_line.ts';
 import { renewSecrets, secretsOf, type Secrets } from './secrets.ts';
 import { watchFilesWith } from './watched_files.ts';
@@ -100,7 +98,7 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     renewSecrets(secrets, config, { clock: systemClock, log });
     const tracing = await tracingOf(role, config, log);
     closeTracing = () => tracing?.close();
-    const host = { ...realHost(config, log, await busServers(role, config, log), secrets), tracing };
+    const host = { ...realHost(config, log, await openBusOf(role, config, log), secrets), tracing };
     running = await start({ ...host, role, config, fail, drain });
     const { serves, ...ready } = running.ready;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
@@ -175,56 +173,6 @@ function showLoading(config: ProcessConfig): (doneBytes: number, totalBytes: num
   return (doneBytes, totalBytes) => {
     line.show({ file: `weights of ${config.name || 'the model'}`, doneBytes, totalBytes });
   };
-}
-
-/**
- * Returns a function that opens the bus of `--bus`; undefined when the option is not set. @throws ConfigError for an invalid URL or an
- * unreadable file.
- */
-async function busServers(role: Role, config: ProcessConfig, log: Host['log']): Promise<OpenBus | undefined> {
-  if (config.bus === '') return undefined;
-  const urls = config.bus.split(',');
-  const bad = urls.find((url) => !URL.canParse(url));
-  if (bad !== undefined)
-    throw new ConfigError('--bus has an entry that is no URL: use nats://HOST:PORT or tls://HOST:PORT');
-  refuseTwoAccounts(config, urls);
-  /** Returns one field of NatsServers with the text of a file; no field when no file is named. */
-  const part = <Key extends string>(key: Key, flag: string, file: string): Partial<Record<Key, string>> =>
-    file === '' ? {} : ({ [key]: textOf(flag, file) } as Record<Key, string>);
-  // Read at each connection: secrets are renewed in their files.
-  const servers = (): NatsServers => ({
-    urls,
-    user: config.bus_user,
-    password: busPasswordOf(config),
-    token: config.bus_token,
-    ...part('nkeySeed', '--bus-nkey', config.bus_nkey),
-    ...part('credentials', '--bus-credentials', config.bus_credentials),
-    ...part('ca', '--bus-ca', config.bus_ca),
-    ...part('cert', '--bus-cert', config.bus_cert),
-    ...part('key', '--bus-key', config.bus_key),
-  });
-  servers();
-  const name = `penstock ${config.cluster} ${config.name || role}`;
-  // A cluster without NATS need not load its client.
-  const { NatsBus } = await import('../../shared/bus/nats/nats_bus.ts');
-  return (listener) => new NatsBus({ servers, name, clock: systemClock, log }, listener);
-}
-
-/** @throws ConfigError where the options name more than one account at the NATS servers: only one of them could be used. */
-function refuseTwoAccounts(config: ProcessConfig, urls: readonly string[]): void {
-  const isNamed = urls.some((url) => new URL(url).username !== '');
-  const accounts = [
-    ...(isNamed ? ['the user or token in --bus'] : []),
-    ...(config.bus_user === '' ? [] : ['--bus-user']),
-    ...(config.bus_token === '' ? [] : ['--bus-token']),
-    ...(config.bus_nkey === '' ? [] : ['--bus-nkey']),
-    ...(config.bus_credentials === '' ? [] : ['--bus-credentials']),
-  ];
-  if (accounts.length > 1)
-    throw new ConfigError(`${accounts.join(' and ')} exclude one another: name one account at the NATS servers`);
-  const given = config.bus_password_file === '' ? '--bus-password' : '--bus-password-file';
-  if ((config.bus_password || config.bus_password_file) !== '' && config.bus_user === '' && !isNamed)
-    throw new ConfigError(`${given} needs --bus-user`);
 }
 
 /**

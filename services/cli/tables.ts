@@ -10,7 +10,8 @@ export const roles = ['router', 'prefill', 'decode', 'store'] as const satisfies
 
 /** Configuration that `up` reads itself. All other options go to the processes that it starts. */
 export type ClusterConfig = ConfigOf<typeof clusterOptions> &
-  EngineConfig & { readonly served_model_name: string; readonly keys: string };
+  EngineConfig &
+  Readonly<Record<'served_model_name' | 'keys' | 'hub_bind' | 'audit_log', string>>;
 
 /** Parsed command line of `penstock up`. */
 export type ClusterLine = Omit<CommandLine<OptionTable>, 'config'> & { readonly config: ClusterConfig };

@@ -171,8 +171,9 @@ export function readCommandLine<Table extends OptionTable>(
   const isSet = new Set<string>();
   for (const [name, one] of Object.entries(table)) {
     const [value, where] = pick(name, flags, environment, fromFile, file);
-    if (value !== undefined) isSet.add(name);
-    values[name] = value === undefined ? one.default : check(one, value, where);
+    const isRead = value !== undefined && (flags[name] !== undefined || !isOfAnother(tables, name, one, value));
+    if (isRead) isSet.add(name);
+    values[name] = isRead ? check(one, value, where) : one.default;
   }
   refuseUnknownVariables(known, environment);
   return {
@@ -268,6 +269,16 @@ function pick(
   const variable = environmentOf(name);
   if (environment[variable] !== undefined) return [environment[variable], variable];
   return [fromFile[name] ?? undefined, `${file ?? 'the file'}: ${name}`];
+}
+
+/**
+ * Whether a variable or a key of the file sets the option of this name of another command, which has other values: `router` is a number for `up`, and
+ * an address for `policy`.
+ */
+function isOfAnother(tables: Reader['tables'], name: string, own: OptionTable[string], value: unknown): boolean {
+  const takes = ({ schema }: OptionTable[string]): boolean => schema.safeParse(value).success;
+  const others = Object.values(tables).flatMap((table) => table[name] ?? []);
+  return !takes(own) && others.some((one) => one !== own && takes(one));
 }
 
 /** Returns a text without the users, passwords and tokens of the URLs in it. */

@@ -2,7 +2,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { z } from 'zod';
-import { address, addressOrNone, ConfigError, integer, option, readCommandLine } from '../../shared/base/options.ts';
+import {
+  address,
+  addressOrNone,
+  ConfigError,
+  integer,
+  option,
+  positive,
+  readCommandLine,
+} from '../../shared/base/options.ts';
 
 const table = {
   bulk_port: option('Network', 'PORT', integer(z.int().min(0)), 0, 'a port'),
@@ -72,4 +80,27 @@ test('an address may be a URL as people copy it; a path and other schemes are re
     ])
       assert.throws(() => schema.parse(wrong), /HOST:PORT, for instance/, wrong);
   }
+});
+
+test('a variable of a name that two commands have is read by the one that takes its value; a flag is of its command', () => {
+  const up = { router: option('Cluster', 'N', positive(4), 1, 'routers') };
+  const policy = { router: option('Network', 'HOST:PORT', address, '127.0.0.1:8001', 'a router') };
+  const tables = { up, policy };
+  const routerOf = (command: keyof typeof tables, args: string[], value?: string): unknown => {
+    const environment = value === undefined ? {} : { PENSTOCK_ROUTER: value };
+    const { config, isSet } = readCommandLine(tables[command], { command, tables }, args, environment);
+    return [(config as { router: unknown }).router, isSet.has('router')];
+  };
+  assert.deepEqual(routerOf('up', [], '2'), [2, true]);
+  assert.deepEqual(routerOf('policy', [], '2'), ['127.0.0.1:8001', false]);
+  assert.deepEqual(routerOf('up', [], '10.0.0.1:8001'), [1, false]);
+  assert.deepEqual(routerOf('policy', [], '10.0.0.1:8001'), ['10.0.0.1:8001', true]);
+  assert.deepEqual(routerOf('up', ['--router', '3'], '10.0.0.1:8001'), [3, true]);
+  for (const [command, args, value] of [
+    ['up', [], '5'],
+    ['policy', [], '5'],
+    ['up', ['--router', '10.0.0.1:8001'], undefined],
+    ['policy', ['--router', '2'], undefined],
+  ] as const)
+    assert.throws(() => routerOf(command, [...args], value), ConfigError);
 });

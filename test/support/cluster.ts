@@ -164,7 +164,11 @@ async function startProcesses(args: readonly string[], command?: readonly string
     once(up, 'exit').then(() => undefined),
   ]);
   assert(line, `penstock up ended:\n${errors.join('\n')}`);
-  const { url, processes } = JSON.parse(line) as { url: string; processes: { role: string; address: string }[] };
+  const { url, urls, processes } = JSON.parse(line) as {
+    url: string;
+    urls: string[];
+    processes: { role: string; address: string }[];
+  };
   const pidOf = (name: string): number => {
     const last = errors.findLast((text) => text.startsWith(`${name} started`) || text.startsWith(`${name} is back`));
     const pid = /pid (\d+)/.exec(last ?? '')?.[1];
@@ -179,6 +183,7 @@ async function startProcesses(args: readonly string[], command?: readonly string
   };
   return {
     url,
+    urls,
     errors,
     pidOf,
     hub: processes.find(({ role }) => role === 'router')?.address ?? '',
@@ -221,9 +226,9 @@ export class Cluster {
   readonly #running: RunningCluster;
   readonly #folder: ReturnType<typeof temporaryFolder>;
 
-  private constructor(running: RunningCluster, folder: ReturnType<typeof temporaryFolder>) {
+  private constructor(running: RunningCluster, folder: ReturnType<typeof temporaryFolder>, url = running.url) {
     this.#running = running;
-    this.url = running.url;
+    this.url = url;
     this.hub = running.hub;
     this.errors = running.errors;
     this.#folder = folder;
@@ -307,6 +312,11 @@ export class Cluster {
       folder.remove();
       throw error;
     }
+  }
+
+  /** Returns the same cluster as its router of that index sees it. */
+  seenBy(router: number): Cluster {
+    return new Cluster(this.#running, this.#folder, this.#running.urls?.[router]);
   }
 
   get dataFolder(): string {

@@ -152,10 +152,11 @@ export async function startInProcess(args: readonly string[]): Promise<RunningCl
       await Promise.all(roles.filter(({ role }) => (role === 'router') === isRouter).map((one) => one.drain()));
   };
   try {
-    const router = await begin({ role: 'router', name: 'router', index: 0, hubAddress: '', httpBind: '' });
+    const nowhere = { hubAddress: '', httpBind: '', bus: '' };
+    const router = await begin({ role: 'router', name: 'router', index: 0, ...nowhere });
     const { address: hub, url = '' } = router.ready;
     const members = membersOf(line.config, division.models.length);
-    await Promise.all(members.map((member, i) => begin({ ...member, index: i + 1, hubAddress: hub, httpBind: '' })));
+    await Promise.all(members.map((member, i) => begin({ ...member, index: i + 1, ...nowhere, hubAddress: hub })));
     return {
       url,
       hub,

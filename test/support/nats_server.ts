@@ -3,7 +3,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
-import { join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import { temporaryFolder } from './cluster.ts';
 import { freePort } from './free_ports.ts';
 import { debianFolder } from './downloads.ts';
@@ -11,6 +11,9 @@ import { until } from './until.ts';
 
 const unpacked = `${debianFolder('nats-server')}/usr/sbin/nats-server`;
 const binary = existsSync(unpacked) ? unpacked : 'nats-server';
+
+/** A PATH that has nats-server. */
+export const pathWithNats = [dirname(unpacked), process.env['PATH'] ?? ''].join(delimiter);
 
 function answers(port: number): Promise<boolean> {
   return new Promise((resolve) => {

@@ -1,6 +1,8 @@
 /** A cluster that has started, by whatever runs its roles. */
 export interface RunningCluster {
   readonly url: string;
+  /** Those of all routers, where there are several. */
+  readonly urls?: readonly string[];
   /** Address at which other processes join. */
   readonly hub: string;
   /** Lines that it has printed on standard error. */
