@@ -1,5 +1,6 @@
 /** The router without its HTTP server: cluster members, the index of their blocks, and conductor and relay of each model. */
 import type { Bus } from '../../shared/bus/bus.ts';
+import { DecodeStreams } from '../../shared/net/decode/decode_stream.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { ClusterView, type ClusterViewOptions } from './cluster/cluster_view.ts';
 import { ModelView } from './cluster/model_view.ts';
@@ -63,6 +64,8 @@ export interface RouterCore {
   readonly limits: RouterLimits | undefined;
   /** Creates the view, conductor and relay of a model. `onFailover` is called when a request moves to another decode instance. */
   readonly serve: (model: string, onFailover: () => void) => ModelCore;
+  /** Ends the streams to all instances. */
+  readonly close: () => void;
   /** Removes the conductor of a model that is no longer served; lost instances are not reported to the conductor any more. */
   readonly drop: (conductor: Conductor) => void;
 }
@@ -115,7 +118,13 @@ export function createCore(
   });
   const blocks = new TreeKeeper({ feed, index, view, network, clock, log, signal });
   const tieBreak = random.below(MAX_TIE_BREAK);
-  const host = { network, clock, random, misses, router: identity.epoch, keyBits: limits?.keyBits };
+  const decodes = new DecodeStreams(network, (address, { message }) => {
+    log.warn(
+      { address, error: message },
+      'an instance sent replies that cannot be right: its requests go on elsewhere',
+    );
+  });
+  const host = { network, decodes, clock, random, misses, router: identity.epoch, keyBits: limits?.keyBits };
   const serve = (model: string, onFailover: () => void): ModelCore => {
     const modelView = new ModelView(view, model);
     const conductor = new Conductor({ view: modelView, index, clock, random, policy: targeted, tieBreak });
@@ -129,7 +138,9 @@ export function createCore(
     return { view: modelView, conductor, relay };
   };
   const drop = (conductor: Conductor): void => void conductors.delete(conductor);
-  return { view, index, blocks, losses: new LossCosts(index, view, clock), policy, limits: limited, serve, drop };
+  const losses = new LossCosts(index, view, clock);
+  const close = decodes.close.bind(decodes);
+  return { view, index, blocks, losses, policy, limits: limited, serve, drop, close };
 }
 
 function limitsOf(options: LimitShareOptions): RouterLimits {

@@ -176,6 +176,7 @@ async function build(
     },
     leave: () => {
       view.leave();
+      core.close();
       stopped.abort();
       bus.close();
     },

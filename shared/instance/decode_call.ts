@@ -11,15 +11,16 @@
  * was lost (R1). When the caller goes away nothing stays behind (R2).
  */
 import { Condition } from '../base/condition.ts';
-import { Failure } from '../base/failure.ts';
+import { Failure, messageOf } from '../base/failure.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { AsyncQueue } from '../base/async_queue.ts';
-import { linkSignals, DONE } from '../base/signal.ts';
+import { linkSignals, DONE, type Link } from '../base/signal.ts';
+import type { Tracing } from '../base/tracing/tracing.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
 import { MAX_ALTERNATIVES } from '../engine/sampler.ts';
-import type { Handlers, ServedCall } from '../net/network.ts';
-import type { DecodeReply, DecodeRequest, DecodeStart, MoreSources } from '../protocol/messages.ts';
+import { DecodeServer, type DecodeOutput, type DecodeSession } from '../net/decode/served_decodes.ts';
+import { CallSpan } from '../node/traced_handlers.ts';
+import type { DecodeRequest, DecodeStart, MoreSources } from '../protocol/messages.ts';
 import { mostAlternatives, requestOf, type Request } from '../protocol/request.ts';
 import { checkCall, contextOf, fetchEndOf, nothingFetched, reportOf, type CallChain } from './engine_call.ts';
 import type { EngineInstance } from './engine_instance.ts';
@@ -28,29 +29,41 @@ import { runSequence, type Fetch } from './sequence_run.ts';
 
 /** Milliseconds to wait for the caller's next message; a router that has not answered `missing` by then has lost the request. */
 const ASK_TIMEOUT_MS = 30_000;
-/** A caller sends a start and then at most one message per question; more is not worth keeping (P1). */
+/** A caller sends at most one message per question; more is not worth keeping (P1). */
 const MAX_INBOX = 16;
 
-/** Returns the handler of `decode` calls, which runs one DecodeSession per call. */
-export function createDecodeHandler(
+/** Returns the server of the streams that carry Decode calls, with an EngineDecode for each call. */
+export function createDecodeServer(
   instance: EngineInstance,
-  { log, clock }: { readonly log: Log; readonly clock: Clock },
-): Pick<Handlers, 'decode'> {
+  { log, clock, tracing }: { readonly log: Log; readonly clock: Clock; readonly tracing?: Tracing | undefined },
+): DecodeServer {
+  return new DecodeServer(clock, (start, { signal }, output) => {
+    const span = tracing && new CallSpan('decode', tracing, clock);
+    const session = new EngineDecode(instance, clock, signal, span ? spanned(output, span) : output);
+    session
+      .run(span ? span.begin(start) : start)
+      .catch((error: unknown) => {
+        log.debug({ request: start.context?.requestId, error: String(error) }, 'a decode ended early');
+        if (span) span.error = messageOf(error);
+        output.fail(error);
+      })
+      .finally(() => span?.end());
+    return session;
+  });
+}
+
+/** Returns an output whose tokens are counted in a span. */
+function spanned(output: DecodeOutput, span: CallSpan): Pick<DecodeOutput, 'missing' | 'prompt' | 'token'> {
   return {
-    async *decode(requests, call) {
-      const session = new DecodeSession(call, instance, clock);
-      session.listen(requests).catch((error: unknown) => {
-        session.replies.end(error);
-      });
-      session.run().catch((error: unknown) => {
-        log.debug({ request: session.requestId, error: String(error) }, 'a decode ended early');
-        session.replies.end(error);
-      });
-      try {
-        yield* session.replies;
-      } finally {
-        session.leave();
-      }
+    missing: (missing) => {
+      output.missing(missing);
+    },
+    prompt: (tokens) => {
+      output.prompt(tokens);
+    },
+    token: (sampled, finish, report) => {
+      span.token(report);
+      output.token(sampled, finish, report);
     },
   };
 }
@@ -61,58 +74,55 @@ interface LocalBlocks {
   readonly numUsable: number;
 }
 
-class DecodeSession {
-  /** Bounded by the tokens that were asked for, and by those of the prompt. */
-  readonly replies = new AsyncQueue<DecodeReply>();
+/** One Decode call on the engine. */
+class EngineDecode implements DecodeSession {
   readonly #instance: EngineInstance;
   readonly #clock: Clock;
-  /** Aborts when the caller has left, or its replies have ended. */
-  readonly #left: ReturnType<typeof linkSignals>;
-  readonly #inbox: DecodeRequest[] = [];
+  readonly #output: Pick<DecodeOutput, 'missing' | 'prompt' | 'token'>;
+  /** Aborts when the caller has left, or the call has ended. */
+  readonly #left: Link;
+  readonly #inbox: MoreSources[] = [];
   readonly #messageCame = new Condition();
-  /** The caller sends nothing more. */
-  #callerEnded = false;
   /** How often missing blocks were reported. */
   #round = 0;
   /** Aborts the fetch of this round. */
   #fetching = new AbortController();
   #fetched = nothingFetched;
-  /** For the log; empty before the start has come. */
-  requestId = '';
 
-  constructor(call: ServedCall, instance: EngineInstance, clock: Clock) {
+  constructor(
+    instance: EngineInstance,
+    clock: Clock,
+    signal: AbortSignal,
+    output: Pick<DecodeOutput, 'missing' | 'prompt' | 'token'>,
+  ) {
     this.#instance = instance;
     this.#clock = clock;
-    this.#left = linkSignals(call.signal);
+    this.#left = linkSignals(signal);
+    this.#output = output;
+  }
+
+  take({ more, giveUp }: DecodeRequest): void {
+    if (giveUp && giveUp.round === this.#round) this.#fetching.abort(DONE);
+    if (!more) return;
+    if (this.#inbox.length < MAX_INBOX) this.#inbox.push(more);
+    this.#messageCame.notify();
+  }
+
+  /** Resolves with the last token. @throws Failure when the call is refused, or its caller leaves */
+  async run(start: DecodeStart): Promise<void> {
+    try {
+      await this.#run(start);
+    } finally {
+      this.#left.release();
+      this.#left.abort();
+    }
   }
 
   get #signal(): AbortSignal {
     return this.#left.signal;
   }
 
-  async listen(requests: AsyncIterable<DecodeRequest>): Promise<void> {
-    for await (const message of requests) {
-      if (message.giveUp) {
-        if (message.giveUp.round === this.#round) this.#fetching.abort(DONE);
-        continue;
-      }
-      if (this.#inbox.length < MAX_INBOX) this.#inbox.push(message);
-      this.#messageCame.notify();
-    }
-    this.#callerEnded = true;
-    this.#messageCame.notify();
-  }
-
-  /** Cancels everything that runs for the call (R2). A second call does nothing. */
-  leave(): void {
-    this.#left.release();
-    this.#left.abort();
-  }
-
-  async run(): Promise<void> {
-    const { start } = await this.#next();
-    if (!start) throw new Failure('invalid_request', 'the first message of a Decode call is its start');
-    this.requestId = start.context?.requestId ?? '';
+  async #run(start: DecodeStart): Promise<void> {
     const request = requestOf(start.request);
     if (!request) throw new Failure('invalid_request', 'the start of a Decode call carries a request');
     const chain = await checkCall(this.#instance, start, request.scope);
@@ -130,10 +140,8 @@ class DecodeSession {
     if (maxLength > maxModelLen)
       throw new Failure('context_too_long', `max_length ${maxLength} exceeds the context of ${maxModelLen}`);
     await this.#serve(chain, start, request);
-    this.replies.end();
   }
 
-  /** Resolves with the last token, rejects when refused or left. */
   async #serve(chain: CallChain, start: DecodeStart, request: Request): Promise<void> {
     const { tokens, hashes } = chain;
     const numLocal = this.#instance.numLocal(hashes);
@@ -146,36 +154,27 @@ class DecodeSession {
     const sourcesEnd = fetchEndOf(start.sources);
     const isMissing = tokens.length - this.#tokensOf(Math.max(numUsable, sourcesEnd)) > start.maxSelfCompute;
     const fetchEnd = isMissing ? undefined : sourcesEnd;
-    try {
-      await runSequence(this.#instance, {
-        context: contextOf(start),
-        signal: this.#signal,
-        request: {
-          kind: 'decode',
-          ...chain,
-          request,
-          promptLogprobsFrom: isReading ? Math.max(1, start.promptLogprobsFrom) : request.promptLength,
-          group: start.group ?? undefined,
-          fetchEnd,
-        },
-        feed: hasFetch ? (fetch, until) => this.#feed(fetch, until, chain, { numLocal, numUsable }, start) : undefined,
-        onEvent: (event) => {
-          if (event.kind === 'token') this.#reply(event);
-          else if (event.kind === 'prompt')
-            this.replies.push({ prompt: { tokens: event.tokens }, report: null, finishReason: '' });
-        },
-      });
-    } finally {
-      this.leave();
-    }
+    await runSequence(this.#instance, {
+      context: contextOf(start),
+      signal: this.#signal,
+      request: {
+        kind: 'decode',
+        ...chain,
+        request,
+        promptLogprobsFrom: isReading ? Math.max(1, start.promptLogprobsFrom) : request.promptLength,
+        group: start.group ?? undefined,
+        fetchEnd,
+      },
+      feed: hasFetch ? (fetch, until) => this.#feed(fetch, until, chain, { numLocal, numUsable }, start) : undefined,
+      onEvent: (event) => {
+        if (event.kind === 'token') this.#reply(event);
+        else if (event.kind === 'prompt') this.#output.prompt(event.tokens);
+      },
+    });
   }
 
   #reply({ sampled, report, finish }: Extract<SequenceEvent, { kind: 'token' }>): void {
-    this.replies.push({
-      sampled,
-      report: report ? reportOf(report, this.#fetched) : null,
-      finishReason: finish ?? '',
-    });
+    this.#output.token(sampled, finish, report && reportOf(report, this.#fetched));
   }
 
   #tokensOf(numBlocks: number): number {
@@ -214,7 +213,7 @@ class DecodeSession {
       if (usable === hashes.length || left <= maxSelfCompute || until.aborted) return;
       this.#round++;
       this.#fetching = new AbortController();
-      this.replies.push({ missing: { block, reason }, report: null, finishReason: '' });
+      this.#output.missing({ block, reason });
       const more = await this.#answer();
       ({ sources, maxSelfCompute } = more);
       if (left <= maxSelfCompute && sources.length === 0) return;
@@ -222,18 +221,10 @@ class DecodeSession {
   }
 
   async #answer(): Promise<MoreSources> {
-    const { more } = await this.#next();
-    if (!more) throw new Failure('invalid_request', 'a Decode call starts once');
-    return more;
-  }
-
-  async #next(): Promise<DecodeRequest> {
     for (;;) {
-      const message = this.#inbox.shift();
-      if (message) return message;
+      const more = this.#inbox.shift();
+      if (more) return more;
       if (this.#signal.aborted) throw new Failure('cancelled', 'the caller went away');
-      if (this.#callerEnded)
-        throw new Failure('invalid_request', 'the caller closed the call before its first message');
       if (await this.#messageCame.within(ASK_TIMEOUT_MS, this.#clock, this.#signal))
         throw new Failure('deadline_exceeded', `the caller sent no message for ${ASK_TIMEOUT_MS} ms`);
     }

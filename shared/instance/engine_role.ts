@@ -6,13 +6,14 @@ import type { Clock } from '../base/clock.ts';
 import { ConfigError } from '../base/options.ts';
 import type { Model } from '../model/model_folder.ts';
 import { openModel } from '../model/open_model.ts';
+import type { DecodeServer } from '../net/decode/served_decodes.ts';
 import { createFetchHandlers } from '../net/fetch/fetch_server.ts';
 import { forgetHandler } from '../net/forget_handler.ts';
 import { answering, type Handlers } from '../net/network.ts';
 import type { DescribePage } from '../protocol/messages.ts';
 import { factPages, type ModelFacts } from '../protocol/model_facts.ts';
 import { subjects } from '../protocol/membership.ts';
-import { createDecodeHandler } from './decode_call.ts';
+import { createDecodeServer } from './decode_call.ts';
 import { createEmbedHandler } from './embed_call.ts';
 import { EngineInstance, type EngineInstanceOptions } from './engine_instance.ts';
 import { liveAsMember, type ClusterSeat, type RoleBody } from '../node/member_life.ts';
@@ -78,26 +79,30 @@ async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Pro
     ...(modelName === undefined ? {} : { modelName }),
     ...(state ? { stateBytes: state.slotBytes } : {}),
   };
+  const decodes = createDecodeServer(instance, context);
   log.info({ device, loadMs: Math.round(loadMs) }, 'loaded');
   return {
     handlers: {
       ...blocks,
-      ...engineHandlers(instance, context),
+      ...engineHandlers(instance, decodes),
       describe: answering<'describe'>(() => describe(config.model, { modelName, modelConfig, maxModelLen })),
     },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device, ...named },
     model: config.model,
     heartbeatStatus: () => instance.heartbeatStatus(counters.openStreams),
-    finish: (untilMs) => finish(instance, clock, untilMs),
+    finish: async (untilMs) => {
+      await finish(instance, clock, untilMs);
+      decodes.close();
+    },
     close: () => instance.stop(),
   };
 }
 
 /** Returns the handlers of calls that compute, and of the one that deletes blocks. */
-function engineHandlers(instance: EngineInstance, context: RoleContext<EngineConfig>): Handlers {
+function engineHandlers(instance: EngineInstance, decodes: DecodeServer): Handlers {
   return {
     ...createPrefillHandler(instance),
-    ...createDecodeHandler(instance, context),
+    decode: decodes.handler,
     ...createEmbedHandler(instance),
     forget: forgetHandler((tenant, signal) => instance.forget(tenant, signal)),
   };

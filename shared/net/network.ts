@@ -9,7 +9,7 @@
 import { Failure } from '../base/failure.ts';
 import type {
   BusMessage,
-  DecodeReply,
+  DecodeReplies,
   DecodeRequest,
   DescribePage,
   DescribeRequest,
@@ -56,7 +56,8 @@ interface Calls {
   snapshot: [request: SnapshotRequest, reply: SnapshotPage];
   prefill: [request: PrefillRequest, reply: PrefillReply];
   embed: [request: EmbedRequest, reply: EmbedReply];
-  decode: [request: DecodeRequest, reply: DecodeReply];
+  /** Carries all Decode calls from a router to an instance; see decode/decode_stream.ts. */
+  decode: [request: DecodeRequest, reply: DecodeReplies];
   drain: [request: DrainRequest, reply: DrainReply];
   /** Reads what a router needs to serve an engine's model, in pages. */
   describe: [request: DescribeRequest, reply: DescribePage];

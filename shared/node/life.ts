@@ -66,7 +66,7 @@ export async function live(
     offer: delegate('offer', role, handlers, spans),
     prefill: delegate('prefill', role, handlers, spans),
     embed: delegate('embed', role, handlers, spans),
-    decode: delegate('decode', role, handlers, spans),
+    decode: delegate('decode', role, handlers),
     connect: delegate('connect', role, handlers),
     describe: delegate('describe', role, handlers),
     policy: delegate('policy', role, handlers),

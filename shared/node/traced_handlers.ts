@@ -1,6 +1,6 @@
 /**
  * Spans of the calls that a process serves, made from the messages of the calls: one for the call, and for Prefill, Decode and Embed its
- * parts by the report of the engine. The handlers know nothing of it.
+ * parts by the report of the engine. The handlers know nothing of it, but for that of Decode, whose calls share a stream.
  *
  *   decode  ├─ queue ─┼─ load ─┼─ compute ─┼──────── generate ────────┤
  *                                          first token
@@ -9,7 +9,7 @@ import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
 import { isRecorded, type SpanAttributes, type SpanContext, type Tracing } from '../base/tracing/tracing.ts';
 import type { CallName, Handler, Reply, Request } from '../net/network.ts';
-import type { DecodeReply, FetchReply, Report, RequestContext } from '../protocol/messages.ts';
+import type { FetchReply, Report, RequestContext } from '../protocol/messages.ts';
 
 /** Returns a handler that records spans of the calls that `handler` serves, of requests whose trace is recorded. */
 export function traced<M extends CallName>(
@@ -51,7 +51,7 @@ type MayStart = {
 };
 
 /** Span of one call, which counts what its replies say. */
-class CallSpan {
+export class CallSpan {
   readonly #name: CallName;
   readonly #tracing: Tracing;
   readonly #clock: Clock;
@@ -82,15 +82,16 @@ class CallSpan {
     return message.start ? { ...message, start: { ...message.start, context } } : { ...message, context };
   }
 
+  /** Counts an output token of a Decode call, the first of which has a report. */
+  token(report: Report | undefined): void {
+    if (!this.#of) return;
+    this.#numTokens++;
+    if (this.#firstMs === undefined) this.#computed(report ?? null);
+  }
+
   replied(reply: Reply<CallName>): void {
     if (!this.#of) return;
-    if (this.#name === 'decode') {
-      const { sampled, report } = reply as DecodeReply;
-      if (!sampled) return;
-      this.#numTokens++;
-      if (this.#firstMs !== undefined) return;
-      this.#computed(report);
-    } else if (this.#name === 'fetch') {
+    if (this.#name === 'fetch') {
       const { numReady, totalBytes, offset, data, frame } = reply as FetchReply;
       this.#bytes += numReady > 0 ? (frame > 1 ? 0 : numReady * totalBytes) : data.length;
       this.#numRecords += numReady > 0 ? (frame > 1 ? 0 : numReady) : offset === 0 ? 1 : 0;

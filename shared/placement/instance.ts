@@ -71,6 +71,11 @@ export class Instance {
     return this.registration.engine?.maxModelLen ?? 0;
   }
 
+  /** Tokens of the model's vocabulary; undefined for a store. */
+  get vocabSize(): number | undefined {
+    return this.registration.engine?.vocabSize;
+  }
+
   get role(): Role {
     return this.member.role;
   }

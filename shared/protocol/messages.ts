@@ -3,7 +3,7 @@
  * null, and of a oneof only the field that was sent is present. Messages are read-only.
  */
 import type { BusMessage as BusMessageOfProto } from './generated/penstock/BusMessage.ts';
-import type { DecodeReply as DecodeReplyMessage } from './generated/penstock/DecodeReply.ts';
+import type { DecodeReplies as DecodeRepliesMessage } from './generated/penstock/DecodeReplies.ts';
 import type { DecodeRequest as DecodeRequestMessage } from './generated/penstock/DecodeRequest.ts';
 import type { DecodeStart as DecodeStartMessage } from './generated/penstock/DecodeStart.ts';
 import type { DescribePage as DescribePageMessage } from './generated/penstock/DescribePage.ts';
@@ -14,6 +14,7 @@ import type { FetchRequest as FetchRequestMessage } from './generated/penstock/F
 import type { ChannelRequest as ChannelRequestMessage } from './generated/penstock/ChannelRequest.ts';
 import type { ChannelReply as ChannelReplyMessage } from './generated/penstock/ChannelReply.ts';
 import type { LinkReport as LinkReportMessage } from './generated/penstock/LinkReport.ts';
+import type { MissingFrom as MissingFromMessage } from './generated/penstock/MissingFrom.ts';
 import type { MoreSources as MoreSourcesMessage } from './generated/penstock/MoreSources.ts';
 import type { OfferReply as OfferReplyMessage } from './generated/penstock/OfferReply.ts';
 import type { OfferRequest as OfferRequestMessage } from './generated/penstock/OfferRequest.ts';
@@ -32,7 +33,7 @@ import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 import type { TokenSources as TokenSourcesMessage } from './generated/penstock/TokenSources.ts';
 
 /** Version of the protocol, raised when a message changes its meaning; a process with another version is refused at registration. */
-export const PROTOCOL_VERSION = 16;
+export const PROTOCOL_VERSION = 17;
 
 type Message<T> = T extends Buffer
   ? T
@@ -44,9 +45,11 @@ type Message<T> = T extends Buffer
 
 /** Message of a process's stream to or from the hub of the embedded bus. */
 export type BusMessage = Message<BusMessageOfProto>;
-/** Message of a decode instance to its router: sampled tokens, missing blocks, log-probabilities of the prompt, or a finish reason. */
-export type DecodeReply = Message<DecodeReplyMessage>;
-/** Message of a router to a decode instance: the start of a call, more sources, a give-up or a cancel. */
+/** Message of a decode instance to its router: what its calls have to say since the last one; see decode_replies.ts. */
+export type DecodeReplies = Message<DecodeRepliesMessage>;
+/** Blocks that no source of a call has delivered. */
+export type MissingBlocks = Message<MissingFromMessage>;
+/** Message of a router to a decode instance about the call in a slot: its start, more sources, a give-up or a cancel. */
 export type DecodeRequest = Message<DecodeRequestMessage>;
 /** First message of a decode call: the request with its tokens, and the sources of its blocks. */
 export type DecodeStart = Message<DecodeStartMessage>;

@@ -12,6 +12,7 @@ import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { DecodeServer } from '../../shared/net/decode/served_decodes.ts';
 import { answeringOnce, type Handler } from '../../shared/net/network.ts';
 import { RoutersSeen } from '../../shared/node/routers_seen.ts';
 import type { Tier } from '../../shared/protocol/block_events.ts';
@@ -134,18 +135,12 @@ class InstantMember {
     this.#hold(tier, oldest);
   }
 
-  readonly #decode: Handler<'decode'> = (requests) => this.#sample(requests);
-
-  async *#sample(requests: Parameters<Handler<'decode'>>[0]): ReturnType<Handler<'decode'>> {
-    for await (const { start } of requests) {
-      if (!start) return;
-      const report = this.#compute(start.context, start.tokens, start.sources);
-      const position = start.tokens.length / 4;
-      const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position };
-      yield { sampled, report, finishReason: 'length', body: 'sampled' };
-      return;
-    }
-  }
+  readonly #decode: Handler<'decode'> = new DecodeServer(systemClock, ({ context, tokens, sources }, _call, output) => {
+    const report = this.#compute(context, tokens, sources);
+    const position = tokens.length / 4;
+    output.token({ token: 7, logprob: [], topTokens: [], topLogprobs: [], position }, 'length', report);
+    return { take: () => undefined };
+  }).handler;
 
   readonly #prefill: Handler<'prefill'> = answeringOnce<'prefill'>(({ context, tokens, sources }) => {
     const report = this.#compute(context, tokens, sources);

@@ -16,17 +16,16 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
-import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { toFailure } from '../../shared/net/grpc/status.ts';
 import { methodOf, wires } from '../../shared/net/grpc/wire.ts';
-import type { DecodeRequest } from '../../shared/protocol/messages.ts';
 import { Cluster, harbour, run, runToEnd, temporaryFolder } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
 import { halfOf, longTest } from '../support/long.ts';
 import { freePort } from '../support/free_ports.ts';
 import { stoppedIn } from '../support/stopped_in.ts';
+import { callDecode } from '../support/played_decode.ts';
 import { PATIENCE_MS, patientCall, until } from '../support/until.ts';
 import { neutralRequest } from '../../shared/protocol/request.ts';
 
@@ -250,34 +249,30 @@ longTest(
     const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { digest: Digest } };
     const network = new GrpcNetwork(token, systemClock);
     const tokensOf = async (name: string): Promise<number[]> => {
-      const said = new AsyncQueue<DecodeRequest>();
-      said.push({
-        start: {
-          context: {
-            requestId: 'talk',
-            tenant: '',
-            priority: 0,
-            timeoutMs: PATIENCE_MS,
-            traceId: 't',
-            router: '',
-            placement: 0,
-            expectedTokens: 0,
-          },
-          format: packDigest(model.digest),
-          tokens: packTokens([5, 6, 7]),
-          lastDigest: Buffer.alloc(0),
-          request: neutralRequest(3, 43),
-          sources: [],
-          maxSelfCompute: 64,
-          promptLogprobsFrom: 0,
-          group: null,
-        },
-      });
-      for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });
       const { address } = (await cluster?.node(name)) ?? assert.fail(`there is no ${name}`);
-      const options = patientCall;
+      const call = callDecode(network, address, {
+        context: {
+          requestId: 'talk',
+          tenant: '',
+          priority: 0,
+          timeoutMs: PATIENCE_MS,
+          traceId: 't',
+          router: '',
+          placement: 0,
+          expectedTokens: 0,
+        },
+        format: packDigest(model.digest),
+        tokens: packTokens([5, 6, 7]),
+        lastDigest: Buffer.alloc(0),
+        request: neutralRequest(3, 43),
+        sources: [],
+        maxSelfCompute: 64,
+        promptLogprobsFrom: 0,
+        group: null,
+      });
+      for (let i = 0; i < 1_000; i++) call.more({ sources: [], maxSelfCompute: 64 });
       const tokens: number[] = [];
-      for await (const { sampled } of network.open(address, 'decode', said, options)) {
+      for await (const { sampled } of call.replies) {
         if (!sampled) continue;
         assert.equal(sampled.position, 3 + tokens.length);
         tokens.push(sampled.token);

@@ -7,24 +7,22 @@ import { describe, test } from 'vitest';
 import { systemClock, type Clock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
+import type { Tracing } from '../../shared/base/tracing/tracing.ts';
 import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import type { SequenceEvent } from '../../shared/engine/engine_events.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence_request.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot, noScope } from '../../shared/kv/format.ts';
 import type { FetchOutcome } from '../../shared/instance/block_fetcher.ts';
-import { createDecodeHandler } from '../../shared/instance/decode_call.ts';
+import { createDecodeServer } from '../../shared/instance/decode_call.ts';
 import type { EngineInstance } from '../../shared/instance/engine_instance.ts';
-import type {
-  DecodeReply,
-  DecodeRequest,
-  DecodeStart,
-  SampledMessage,
-  Source,
-} from '../../shared/protocol/messages.ts';
+import type { DecodeStart, SampledMessage, Source } from '../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import { neutralRequest, neutralSampling } from '../../shared/protocol/request.ts';
-import { PATIENCE_MS, turn } from '../support/until.ts';
+import { callDecode, type PlayedCall, type PlayedReply } from '../support/played_decode.ts';
+import { playedNetwork } from '../support/played_network.ts';
+import { SpanRecorder } from '../support/span_recorder.ts';
+import { PATIENCE_MS, turn, until } from '../support/until.ts';
 
 const BLOCK_SIZE = 4;
 const NUM_TOKENS = 13;
@@ -99,7 +97,11 @@ interface RestoreJob {
 }
 
 /** An instance that holds `numLocal` blocks in its device, and a call to it. */
-function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; clock?: Clock } = {}) {
+function callOf({
+  numLocal = 0,
+  clock = systemClock,
+  tracing,
+}: { numLocal?: number; clock?: Clock; tracing?: Tracing } = {}) {
   const log: string[] = [];
   const rounds = new AsyncQueue<Round>();
   let emit: (event: SequenceEvent) => void = () => assert.fail('no sequence was submitted');
@@ -148,14 +150,15 @@ function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; cloc
         }),
     },
   };
-  const requests = new AsyncQueue<DecodeRequest>();
-  const left = new AbortController();
-  const { decode } = createDecodeHandler(instance as unknown as EngineInstance, { log: silent, clock });
-  assert(decode);
-  const replies = decode(requests, { signal: left.signal, caller: 'test' })[Symbol.asyncIterator]();
-  const next = async (): Promise<DecodeReply | undefined> => {
-    const result = await replies.next();
-    return result.done ? undefined : result.value;
+  const { handler } = createDecodeServer(instance as unknown as EngineInstance, { log: silent, clock, tracing });
+  const network = playedNetwork({ decode: handler });
+  let call: PlayedCall | undefined;
+  const start = (changes: Partial<DecodeStart> = {}): void => {
+    call = callDecode(network, 'h:1', startOf(changes));
+  };
+  const next = async (): Promise<PlayedReply | undefined> => {
+    const result = await call?.replies.next();
+    return result?.done === false ? result.value : undefined;
   };
   const round = async (): Promise<Round> => {
     const { value } = (await rounds.next()) as { value: Round };
@@ -163,14 +166,14 @@ function callOf({ numLocal = 0, clock = systemClock }: { numLocal?: number; cloc
   };
   return {
     instance,
-    requests,
-    replies,
+    start,
+    say: (): PlayedCall => call ?? assert.fail('no call was started'),
     log,
     next,
     round,
     emit: (event: SequenceEvent) => emit(event),
     request: () => submitted as Pick<SequenceRequest, 'isFetching' | 'kind' | 'promptLogprobsFrom' | 'priority'>,
-    leave: () => left.abort(),
+    leave: () => call?.leave(),
     endRestore: () => endRestore(),
   };
 }
@@ -181,9 +184,9 @@ const tokenAt = (position: number, finish?: 'stop'): SequenceEvent =>
 test('the priority of the request goes to the queue of the engine', async () => {
   for (const priority of [-7, 0, 3]) {
     const call = callOf({ numLocal: 3 });
-    const start = startOf();
-    assert(start.context);
-    call.requests.push({ start: { ...start, context: { ...start.context, priority } } });
+    const { context } = startOf();
+    assert(context);
+    call.start({ context: { ...context, priority } });
     call.next().catch(() => undefined);
     await turn();
     assert.equal(call.request().priority, priority);
@@ -193,7 +196,7 @@ test('the priority of the request goes to the queue of the engine', async () => 
 
 test('without anything to fetch the sequence is computed at once, and the call ends after its last token', async () => {
   const call = callOf({ numLocal: 3 });
-  call.requests.push({ start: startOf() });
+  call.start();
   const first = call.next();
   await turn();
   assert.deepEqual([call.request().isFetching, call.request().kind], [false, 'decode']);
@@ -202,11 +205,35 @@ test('without anything to fetch the sequence is computed at once, and the call e
   assert.deepEqual(await first, {
     sampled: sampled(13),
     report: { ...report, fetchedBytes: 0, links: [] },
-    finishReason: '',
+    finish: undefined,
   });
-  assert.equal((await call.next())?.finishReason, 'stop');
+  assert.equal((await call.next())?.finish, 'stop');
   assert.equal(await call.next(), undefined);
   assert.deepEqual([...new Set(call.log)], ['saw', 'submit', 'cancel 7']);
+});
+
+test.each([
+  ['that is answered has its tokens', tokenAt(13, 'stop'), undefined, 1],
+  [
+    'that the engine refuses says why',
+    { kind: 'refused', id: 7, code: 'overloaded', message: 'no seat' },
+    'no seat',
+    0,
+  ],
+] as const)('the span of a call %s', async (_name, event, error, numTokens) => {
+  const tracing = new SpanRecorder();
+  const call = callOf({ numLocal: 3, tracing });
+  const { context } = startOf();
+  assert(context);
+  call.start({ context: { ...context, traceId: 'a'.repeat(32), parentSpan: 'b'.repeat(16), traceFlags: 1 } });
+  const first = call.next().catch(() => undefined);
+  await turn();
+  call.emit(event);
+  await first;
+  await until('it is recorded', () => tracing.spans.length > 0);
+  const [span] = tracing.spans;
+  assert.deepEqual([span?.name, span?.error], ['decode', error]);
+  assert.equal(span?.attributes['gen_ai.usage.output_tokens'], numTokens);
 });
 
 describe('a preempted sequence', () => {
@@ -218,7 +245,7 @@ describe('a preempted sequence', () => {
 
   test('gets the blocks back that it lost, and proceeds when they have come', async () => {
     const call = callOf({ numLocal: 3 });
-    call.requests.push({ start: startOf() });
+    call.start();
     const first = call.next();
     await turn();
     call.emit({ kind: 'admitted', id: 7 });
@@ -235,7 +262,7 @@ describe('a preempted sequence', () => {
 
   test('gives up what comes back when it is preempted again, or its caller leaves', async () => {
     const call = callOf({ numLocal: 3 });
-    call.requests.push({ start: startOf() });
+    call.start();
     const first = call.next();
     await turn();
     call.emit(admitted(2, 0));
@@ -254,7 +281,7 @@ describe('a preempted sequence', () => {
 describe('rounds of blocks', () => {
   test('all blocks come: the sequence proceeds, and the report says how many bytes', async () => {
     const call = callOf();
-    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    call.start({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 });
     const first = call.next();
     const { from, sources, end } = await call.round();
     assert.deepEqual([from, sources, call.request().isFetching], [0, [sourceOf(0, 3)], true]);
@@ -267,12 +294,12 @@ describe('rounds of blocks', () => {
 
   test('the links of all rounds are reported, one for each source and way', async () => {
     const call = callOf();
-    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    call.start({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 });
     const first = call.next();
     const socket = { address: 'h', way: 'socket', bytes: 600, movingMs: 3, latencyMs: -1 };
     (await call.round()).end({ reached: 1, links: [socket] });
     await first;
-    call.requests.push({ more: { sources: [sourceOf(1, 3)], maxSelfCompute: 0 } });
+    call.say().more({ sources: [sourceOf(1, 3)], maxSelfCompute: 0 });
     const over = { ...socket, way: 'call', bytes: 50, latencyMs: 7 };
     (await call.round()).end({ reached: 3, links: [{ ...socket, bytes: 300, latencyMs: 2 }, over] });
     await turn();
@@ -283,24 +310,24 @@ describe('rounds of blocks', () => {
 
   test('some are missing: it says from where, waits for other sources, and goes on there', async () => {
     const call = callOf();
-    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 4 }) });
+    call.start({ sources: [sourceOf(0, 3)], maxSelfCompute: 4 });
     const first = call.next();
     (await call.round()).end({ reached: 1, reason: 'h has no more' });
     assert.deepEqual((await first)?.missing, { block: 1, reason: 'h has no more' });
-    call.requests.push({ more: { sources: [sourceOf(1, 3)], maxSelfCompute: 4 } });
+    call.say().more({ sources: [sourceOf(1, 3)], maxSelfCompute: 4 });
     const second = await call.round();
     assert.deepEqual([second.from, second.sources], [1, [sourceOf(1, 3)]]);
     // Five tokens are left of the two blocks and the tail: more than four.
     second.end({ reached: 2 });
     assert.equal((await call.next())?.missing?.block, 2);
-    call.requests.push({ more: { sources: [], maxSelfCompute: NUM_TOKENS } });
+    call.say().more({ sources: [], maxSelfCompute: NUM_TOKENS });
     await turn();
     assert.equal(call.log.at(-1), 'proceed 7');
   });
 
   test('what is left is little enough: nobody is asked', async () => {
     const call = callOf();
-    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 9 }) });
+    call.start({ sources: [sourceOf(0, 3)], maxSelfCompute: 9 });
     const first = call.next();
     (await call.round()).end({ reached: 1 });
     await turn();
@@ -311,20 +338,20 @@ describe('rounds of blocks', () => {
 
   test('a round that is given up ends its fetch at once; another round’s is left alone', async () => {
     const call = callOf();
-    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    call.start({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 });
     const first = call.next();
     const { signal } = await call.round();
-    call.requests.push({ giveUp: { round: 1 } });
+    call.say().giveUp(1);
     await turn();
     assert(!signal.aborted);
-    call.requests.push({ giveUp: { round: 0 } });
+    call.say().giveUp(0);
     assert.deepEqual((await first)?.missing, { block: 0, reason: 'given up' });
   });
 
   test('with prompt log-probabilities nothing is fetched: cached blocks have no logits', async () => {
     const call = callOf();
     const request = { ...neutralRequest(NUM_TOKENS, NUM_TOKENS + 1), promptLogprobs: 2 };
-    call.requests.push({ start: startOf({ request, sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    call.start({ request, sources: [sourceOf(0, 3)], maxSelfCompute: 0 });
     void call.next();
     await turn();
     assert.deepEqual([call.request().isFetching, call.request().promptLogprobsFrom], [false, 1]);
@@ -340,7 +367,9 @@ describe('rounds of blocks', () => {
       sleep: (ms, signal) => (ms >= 30_000 ? Promise.resolve() : systemClock.sleep(ms, signal)),
     };
     const call = callOf({ clock });
-    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    const { context } = startOf();
+    assert(context);
+    call.start({ context: { ...context, timeoutMs: 0 }, sources: [sourceOf(0, 3)], maxSelfCompute: 0 });
     const first = call.next();
     (await call.round()).end({ reached: 0 });
     assert.equal((await first)?.missing?.block, 0);
@@ -352,30 +381,31 @@ describe('rounds of blocks', () => {
 describe('R2: nothing is left', () => {
   test('when the caller leaves while blocks are fetched', async () => {
     const call = callOf();
-    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    call.start({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 });
     const first = call.next();
     const { signal } = await call.round();
     call.leave();
-    await assert.rejects(first, /the caller went away/);
+    await assert.rejects(first, /the test left/);
+    await turn();
     assert(signal.aborted, 'the fetch is given up');
     assert(call.log.includes('cancel 7') && !call.log.includes('proceed 7'));
   });
 
   test('when the caller stops reading between tokens', async () => {
     const call = callOf({ numLocal: 3 });
-    call.requests.push({ start: startOf() });
+    call.start();
     const first = call.next();
     await turn();
     call.emit(tokenAt(13));
     await first;
-    await call.replies.return?.();
+    call.leave();
     await turn();
     assert(call.log.includes('cancel 7'));
   });
 
   test('when the engine refuses the sequence, whose fetch is not waited for', async () => {
     const call = callOf();
-    call.requests.push({ start: startOf({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 }) });
+    call.start({ sources: [sourceOf(0, 3)], maxSelfCompute: 0 });
     const first = call.next();
     const { signal } = await call.round();
     call.emit({ kind: 'refused', id: 7, code: 'overloaded', message: 'all seats are taken' });
@@ -407,24 +437,15 @@ describe('a call is refused, in words,', () => {
   ];
   test.each(cases)('%s', async (_name, changes, message) => {
     const call = callOf();
-    call.requests.push({ start: startOf(changes) });
+    call.start(changes);
     await assert.rejects(call.next(), message);
     assert(!call.log.includes('submit'));
-  });
-
-  test('that begins with something else, or ends before it begins', async () => {
-    const other = callOf();
-    other.requests.push({ more: { sources: [], maxSelfCompute: 0 } });
-    await assert.rejects(other.next(), /the first message of a Decode call is its start/);
-    const ended = callOf();
-    ended.requests.end();
-    await assert.rejects(ended.next(), /closed the call before its first message/);
   });
 
   test('by an instance that drains', async () => {
     const call = callOf();
     call.instance.isDraining = true;
-    call.requests.push({ start: startOf() });
+    call.start();
     await assert.rejects(call.next(), /draining/);
   });
 });

@@ -8,7 +8,7 @@ import { neutralSampling, requestOf } from '../../shared/protocol/request.ts';
 /** Returns the request of a Decode call, as the instance reads it. */
 function received(request: object): ReturnType<typeof requestOf> {
   const { requestSerialize, requestDeserialize } = methodOf(wires.decode);
-  const { start } = requestDeserialize(requestSerialize({ start: { request } })) as DecodeRequest;
+  const { start } = requestDeserialize(requestSerialize({ slot: 0, start: { request } })) as DecodeRequest;
   return requestOf(start?.request ?? null);
 }
 

@@ -137,7 +137,11 @@ export class Faults {
   #flip(): void {
     const { faults } = this.#cluster.fabric;
     faults.flipsPerMillion = 200_000;
-    this.#after(300 + this.#random.below(2_000), 'no more flips', () => (faults.flipsPerMillion = 0));
+    faults.repliesPerMillion = 30_000;
+    this.#after(300 + this.#random.below(2_000), 'no more flips', () => {
+      faults.flipsPerMillion = 0;
+      faults.repliesPerMillion = 0;
+    });
   }
 
   #confuseBus(): void {
@@ -234,6 +238,7 @@ export class Faults {
       duplicatesPerMillion: 0,
       lossesPerMillion: 0,
       reordersPerMillion: 0,
+      repliesPerMillion: 0,
     });
     fabric.latencyMs = 0.2;
     fabric.bytesPerMs = this.#cluster.shape.linkBytesPerMs;

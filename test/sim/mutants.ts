@@ -73,10 +73,41 @@ export const mutants: readonly Mutant[] = [
     to: 'const isNext = batch.sequence > feed.sequence;',
   },
   {
-    name: 'a token that comes twice counts twice (R1)',
-    file: 'services/router/relay/decode_attempt.ts',
-    from: 'if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens)',
-    to: 'if (!reply.sampled)',
+    name: 'replies that come twice count twice (R1)',
+    file: 'shared/protocol/decode_replies.ts',
+    from: 'if (replies.number === (this.#number + NUMBERS - 1) % NUMBERS) return;',
+    to: '',
+  },
+  {
+    name: 'replies that were cut are read as they are (R1)',
+    file: 'shared/protocol/decode_replies.ts',
+    from: 'if (columns.some((column) => column.length !== 4 * length))',
+    to: 'if (false)',
+  },
+  {
+    name: 'replies are lost (R1)',
+    file: 'shared/protocol/decode_replies.ts',
+    from: 'const columns = this.#pending.shift();',
+    to: 'const columns = this.#number % 100 === 99 ? (this.#pending.shift(), this.#number++, this.#pending.shift()) : this.#pending.shift();',
+  },
+  {
+    name: 'a cancelled call keeps its sequence (R2)',
+    file: 'shared/net/decode/served_decodes.ts',
+    from: `this.fail(why);
+    this.#left.abort(DONE);`,
+    to: 'this.fail(why);',
+  },
+  {
+    name: 'a lost router keeps its sequences (R2)',
+    file: 'shared/net/decode/served_decodes.ts',
+    from: 'for (const slot of this.#open.values()) slot.leave();',
+    to: '',
+  },
+  {
+    name: 'tokens of a cancelled call reach the next call of its slot (R1)',
+    file: 'shared/net/decode/decode_stream.ts',
+    from: 'if (this.#slots[slot] === listener) this.#slots[slot] = LEFT;',
+    to: 'if (this.#slots[slot] === listener) this.#release(slot);',
   },
   {
     name: 'failover takes output for prompt',

@@ -18,7 +18,15 @@ import type {
   ServedCall,
 } from '../../shared/net/network.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
-import { BusKind, type BusMessage, type FetchReply, type RequestContext } from '../../shared/protocol/messages.ts';
+import {
+  BusKind,
+  type BusMessage,
+  type DecodeReplies,
+  type DecodeRequest,
+  type FetchReply,
+  type RequestContext,
+} from '../../shared/protocol/messages.ts';
+import { DecodeSlots, type OpenSlot } from './decode_slots.ts';
 import type { SimProcess, Simulation } from './simulation.ts';
 
 type AnyHandler = (requests: AsyncIterable<object>, call: ServedCall) => AsyncIterable<object>;
@@ -42,6 +50,8 @@ export interface LinkFaults {
   /** Bus messages, per million, that are lost; used only where a server is the bus. */
   lossesPerMillion: number;
   reordersPerMillion: number;
+  /** Messages of decode instances, per million, that arrive twice, or cut. */
+  repliesPerMillion: number;
 }
 
 /** An end of a plain socket. */
@@ -75,6 +85,7 @@ export class SimFabric {
     duplicatesPerMillion: 0,
     lossesPerMillion: 0,
     reordersPerMillion: 0,
+    repliesPerMillion: 0,
   };
   latencyMs = 0.2;
   bytesPerMs = 100_000;
@@ -165,11 +176,12 @@ export class SimFabric {
     this.#served.set(process, this.numServed(process) + change);
   }
 
-  /** Calls of these names that are open, those of one client or all. */
-  openCalls(names: readonly CallName[], client?: SimProcess): SimCall[] {
-    const open: SimCall[] = [];
+  /** Calls of these names that are open, those of one client or all. A stream of Decode calls counts as the calls that it carries. */
+  openCalls(names: readonly CallName[], client?: SimProcess): OpenCall[] {
+    const open: OpenCall[] = [];
     for (const call of this.#calls)
-      if ((client ?? call.client) === call.client && names.includes(call.name) && !call.client.isDead) open.push(call);
+      if ((client ?? call.client) === call.client && names.includes(call.name) && !call.client.isDead)
+        open.push(...call.openCalls);
     return open;
   }
 
@@ -270,8 +282,14 @@ export class SimFabric {
   }
 }
 
+/** A call as its caller has it open. */
+export interface OpenCall extends OpenSlot {
+  readonly client: SimProcess;
+  readonly server: SimProcess | undefined;
+}
+
 /** One call, with both of its ends. */
-export class SimCall {
+class SimCall {
   readonly #fabric: SimFabric;
   readonly client: SimProcess;
   readonly address: string;
@@ -293,6 +311,10 @@ export class SimCall {
   #numInFlight = 0;
   #onCredit: () => void = () => undefined;
   readonly #timedOut = new AbortController();
+  /** The calls that a stream of Decode calls carries. */
+  readonly #slots: DecodeSlots | undefined;
+  /** A message of the stream was cut on its way. */
+  #isCut = false;
 
   constructor(fabric: SimFabric, client: SimProcess, address: string, name: CallName, options: CallOptions) {
     this.#fabric = fabric;
@@ -300,6 +322,10 @@ export class SimCall {
     this.address = address;
     this.name = name;
     this.#options = options;
+    if (name === 'decode')
+      this.#slots = new DecodeSlots(address, (change) => {
+        if (this.server) fabric.serving(this.server, change);
+      });
     setMaxListeners(0, this.#left.signal);
     this.replies = new AsyncQueue(() => {
       const { server } = this;
@@ -307,6 +333,9 @@ export class SimCall {
     });
     const leave = this.replies.return.bind(this.replies);
     this.replies.return = () => {
+      // Nobody stops reading the stream of all calls, but for replies that cannot be right.
+      if (this.#slots && !this.#isOver && !this.#isCut)
+        fabric.onFault(`R1: ${client.name} cannot read what ${address} sent, and nothing was cut`);
       this.#leave(undefined);
       return leave();
     };
@@ -316,6 +345,12 @@ export class SimCall {
   get recordId(): string | undefined {
     const first = this.#first as { context?: RequestContext; start?: { context: RequestContext } } | undefined;
     return (first?.context ?? first?.start?.context)?.requestId.split('.')[0];
+  }
+
+  /** The call, or the calls that it carries. */
+  get openCalls(): OpenCall[] {
+    const { client, server } = this;
+    return this.#slots ? this.#slots.open.map((slot) => Object.assign(slot, { client, server })) : [this];
   }
 
   begin(requests: AsyncIterable<object>): void {
@@ -382,13 +417,18 @@ export class SimCall {
     this.#first ??= request;
     const isGoodbye = this.name === 'connect' && (request as BusMessage).subject.endsWith(subjects.goodbye);
     if (isGoodbye) this.#fabric.onGoodbye(this.client);
-    this.#fabric.send(this.client, server, 200, `${this.name} request`, () => this.#requests.push(request), {
-      lateMs,
-    });
+    this.#slots?.sent(request as DecodeRequest);
+    const deliver = (): void => {
+      this.#slots?.taken(request as DecodeRequest);
+      this.#requests.push(request);
+    };
+    this.#fabric.send(this.client, server, 200, `${this.name} request`, deliver, { lateMs });
   }
 
   /** Samples a fault for a bus message that expects no answer: delivered twice, late by some milliseconds, or neither (undefined). */
   #lateness(message: object): 'twice' | number | undefined {
+    if (this.name === 'decode' && 'finishes' in message)
+      return this.#fabric.isFaulty(this.#fabric.faults.repliesPerMillion) ? 'twice' : undefined;
     if (this.name !== 'connect' || (message as BusMessage).kind !== BusKind.PUBLISH) return undefined;
     if ((message as BusMessage).subject === '') return undefined;
     const { faults } = this.#fabric;
@@ -406,6 +446,7 @@ export class SimCall {
       for await (const reply of handler(this.#requests, { signal: this.#left.signal, caller: this.client.name })) {
         if (this.#left.signal.aborted) return;
         const late = this.#lateness(reply);
+        this.#slots?.replied(reply as DecodeReplies);
         if (late === 'twice') this.#sendReply(process, reply, 0);
         this.#sendReply(process, reply, typeof late === 'number' ? late : 0);
         while (this.#isHeldBack()) {
@@ -415,11 +456,12 @@ export class SimCall {
         }
       }
     };
-    const isSequence = this.name === 'decode' || this.name === 'prefill' || this.name === 'embed';
+    const isSequence = this.name === 'prefill' || this.name === 'embed';
     if (isSequence) this.#fabric.serving(process, 1);
     run()
       .finally(() => {
         this.#isServed = false;
+        this.#slots?.ended();
         if (isSequence) this.#fabric.serving(process, -1);
       })
       .then(
@@ -462,14 +504,16 @@ export class SimCall {
       `${this.name} reply`,
       () => {
         this.#last = carried;
+        this.#slots?.received(carried as DecodeReplies);
         this.replies.push(carried);
       },
       { lateMs, isAnswer: true },
     );
   }
 
-  /** A copy of what belongs to the sender, perhaps with a bit flipped. */
+  /** A copy of what belongs to the sender, perhaps with a bit flipped, or without its last tokens. */
   #carried(reply: object): object {
+    if (this.name === 'decode') return this.#perhapsCut(reply as DecodeReplies);
     if (this.name !== 'fetch') return reply;
     const slice = reply as FetchReply;
     const data = Buffer.from(slice.data);
@@ -479,6 +523,13 @@ export class SimCall {
       data[at] = (data[at] ?? 0) ^ (1 << this.#fabric.below(8));
     }
     return { ...slice, data };
+  }
+
+  #perhapsCut(replies: DecodeReplies): DecodeReplies {
+    const { tokens } = replies;
+    if (tokens.length === 0 || !this.#fabric.isFaulty(this.#fabric.faults.repliesPerMillion)) return replies;
+    this.#isCut = true;
+    return { ...replies, tokens: tokens.subarray(0, 4 * this.#fabric.below(tokens.length / 4)) };
   }
 
   #credit(): void {
@@ -499,6 +550,7 @@ export class SimCall {
   #end(why: Failure | undefined): void {
     if (this.#isOver) return;
     this.#isOver = true;
+    this.#slots?.left();
     this.#timedOut.abort();
     this.replies.end(why);
     this.#fabric.over(this);

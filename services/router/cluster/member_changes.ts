@@ -22,7 +22,8 @@ export function refusalOf(
   instances: ReadonlyMap<string, Instance>,
 ): string | undefined {
   if (protocolVersion !== PROTOCOL_VERSION) {
-    return `${member.name} speaks protocol ${protocolVersion}, this router ${PROTOCOL_VERSION}: run the same version everywhere`;
+    const older = protocolVersion < PROTOCOL_VERSION ? member.name : 'this router';
+    return `${member.name} speaks protocol ${protocolVersion}, this router ${PROTOCOL_VERSION}: upgrade ${older}`;
   }
   if (instances.size >= MAX_MEMBERS && !instances.has(member.name)) {
     return `this router serves at most ${MAX_MEMBERS} processes`;

@@ -2,67 +2,36 @@
  * One attempt at a request on one decode instance: a Decode call, a Prefill call alongside it, and another Prefill where one was
  * lost. When the attempt fails, the relay chooses the next instance.
  *
- * A call ends when its consumer stops or its signal aborts. When its instance is lost, the call is aborted with the loss as the
- * reason, because the instance cannot be notified.
+ * The call ends when its consumer stops or its signal aborts, and with the stream of its instance, for instance when that is lost.
  */
-import type { Clock } from '../../../shared/base/clock.ts';
-import { asFailure } from '../../../shared/base/failure.ts';
+import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import { AsyncQueue } from '../../../shared/base/async_queue.ts';
-import type { Random } from '../../../shared/base/random.ts';
-import { linkSignals, DONE } from '../../../shared/base/signal.ts';
-import type { Network } from '../../../shared/net/network.ts';
-import type { DecodeReply, DecodeRequest, Report, Source, SampledMessage } from '../../../shared/protocol/messages.ts';
-import type { MembersView } from '../../../shared/placement/members_view.ts';
-import type { Instance } from '../../../shared/placement/instance.ts';
-import type { Chosen, Conductor } from '../../../shared/placement/conductor.ts';
-import type { LengthPredictor } from '../conductor/length_predictor.ts';
-import type { MissReasons } from '../record/miss_reasons.ts';
+import { DONE } from '../../../shared/base/signal.ts';
+import { peerFailure } from '../../../shared/net/peer_failure.ts';
+import type { DecodeCall, DecodeListener } from '../../../shared/net/decode/decode_stream.ts';
+import type { Finish } from '../../../shared/protocol/decode_replies.ts';
+import type { MissingBlocks, Report, SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { Chosen } from '../../../shared/placement/conductor.ts';
+import { AttemptBlocks } from './attempt_blocks.ts';
 import { AttemptMessages } from './attempt_messages.ts';
+import type { AttemptOptions } from './attempt_options.ts';
 import { expectedTokens } from './expected_length.ts';
 import { explainMisses } from './explained_misses.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { PlacedCall } from './placed_call.ts';
-import { runPlacedPrefill, type PlacedPrefill, type PrefillingAttempt } from './placed_prefill.ts';
 import type { FullBlocks } from './request_chain.ts';
 import { TOKEN } from '../record/request_events.ts';
 import type { Placed } from './sample_group.ts';
-
-/** Prefills placed for one attempt; after that the decode instance computes what is left. */
-const MAX_PREFILLS = 4;
-/**
- * Longest wait, in ms, for a prefill that has sent all its blocks, and so of an answer for its counts: blocks are streamed before the step
- * that computes them is complete.
- */
-const REST_MS = 1_000;
 
 /** One output token of a request. */
 export interface GeneratedToken {
   readonly sampled: SampledMessage;
   /** Reason why the output ended; only with the last token. */
-  readonly finish: 'stop' | 'length' | undefined;
+  readonly finish: Finish;
 }
-
-/** Dependencies of a {@link DecodeAttempt}. */
-export interface AttemptOptions {
-  /** The epoch of this router. */
-  readonly router: string;
-  readonly view: MembersView;
-  readonly conductor: Conductor;
-  readonly lengths: LengthPredictor;
-  readonly network: Network;
-  readonly clock: Clock;
-  readonly random: Random;
-  /** Finds why prompts are computed; undefined where nobody asks. */
-  readonly misses?: MissReasons | undefined;
-  /** Called once for each prompt with the keys of its full blocks, two words each; undefined: nobody counts them. */
-  readonly onLookup?: ((keys: Int32Array) => void) | undefined;
-}
-
-/** Messages from this router to the decode instance; bounded by the rounds of an attempt. */
-type RequestQueue = AsyncQueue<DecodeRequest>;
 
 /** One attempt at a request: runs the Decode call and its prefills, and yields the output tokens. */
-export class DecodeAttempt {
+export class DecodeAttempt implements DecodeListener {
   readonly #options: AttemptOptions;
   readonly #inFlight: InFlightRequest;
   readonly #chosen: Chosen;
@@ -73,21 +42,21 @@ export class DecodeAttempt {
   readonly #messages: AttemptMessages;
   /** Number of the attempt, from 1. */
   readonly #number: number;
-  readonly #ended = new AbortController();
-  #numPrefills = 0;
-  #numMissing = 0;
-  /** Aborts the prefill of this round, once nobody waits for its blocks any more. */
-  #unwanted = new AbortController();
-  /** Sources that the decode instance fetches blocks from in this round. */
-  #sources: readonly Source[];
-  /** The prefill of this round, until it has ended. */
-  #prefilling: Promise<void> | undefined;
-  /** Removes the listeners that `#watchSources` added for the holders of this round. */
-  #unwatch: () => void = () => undefined;
+  /** Aborts when the Decode call is over. */
+  readonly #over = new AbortController();
   /** Output tokens received in this attempt. */
   #numTokens = 0;
-  /** The Decode call, while it is open. */
-  #call: PlacedCall | undefined;
+  /** Tokens that the relay has not read yet; bounded by those of the answer (P1): a reader that is behind holds up nobody else. */
+  readonly #received = new AsyncQueue<GeneratedToken>();
+  /** The Decode call, once it is started, and its placement. */
+  #call: DecodeCall | undefined;
+  #placed: PlacedCall | undefined;
+  /** Its blocks, from then on. */
+  #rounds: AttemptBlocks | undefined;
+  /** Report of the decode instance, which comes with its first token. */
+  #report: Report | undefined;
+  /** How the attempt ended; undefined while it runs. */
+  #outcome: string | undefined;
 
   constructor(options: AttemptOptions, inFlight: InFlightRequest, { chosen, blocks, group }: Placed) {
     this.#options = options;
@@ -105,7 +74,6 @@ export class DecodeAttempt {
       expectedTokens: expectedTokens(options.lengths, inFlight),
       timeoutMs: Math.max(1, Math.ceil(inFlight.untilMs - options.clock.nowMs())),
     });
-    this.#sources = chosen.decodeSources;
     // With prompt log-probabilities every prompt row is computed, so held blocks save nothing.
     const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
     const { decode, reason, explanation, prefill } = chosen;
@@ -115,88 +83,157 @@ export class DecodeAttempt {
   }
 
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
-    const { trace, chain, generation } = this.#inFlight;
-    const chosen = this.#chosen;
-    const { decode: instance } = chosen;
-    const { address } = instance.member;
-    const requests: RequestQueue = new AsyncQueue();
-    const call = (this.#call = new PlacedCall(this.#options.conductor, instance, chosen.work.decode));
-    const link = linkSignals(signal, instance.lost.signal);
-    const options = { signal: link.signal, timeoutMs: this.#messages.timeoutMs };
-    const replies = this.#options.network.open(address, 'decode', requests, options);
-    let outcome = 'running';
-    let report: Report | undefined;
+    const { trace, generation } = this.#inFlight;
+    let isRecorded = false;
+    const record = (): void => {
+      if (!isRecorded) trace.emit({ kind: 'attempt', attempt: this.#number, outcome: this.#outcome ?? '' });
+      isRecorded = true;
+    };
+    const leave = (): void => {
+      // An answer that is complete is read to its end.
+      if (this.#isOver) return;
+      const { reason } = signal as { reason: unknown };
+      this.#received.fail(reason instanceof Failure ? reason : new Failure('cancelled', 'the caller went away'));
+      this.#close('cancelled');
+    };
+    signal.addEventListener('abort', leave, { once: true });
     try {
-      requests.push({ start: this.#messages.start(chosen, call.placement) });
-      explainMisses(this.#options, {
-        trace,
-        chain,
-        chosen,
-        promptTokens: generation.promptTokens,
-        isComputingAll: generation.promptLogprobs !== undefined,
-      });
-      this.#watchSources(requests, chosen.prefillSources);
-      if (chosen.prefill) {
-        call.fetch(chosen.decodeSources);
-        this.#prefilling = this.#prefillAll(requests, chosen.prefill, chosen);
-      } else call.promise(this.#blocks.keys, chosen.heldTokens, chosen.decodeSources);
-      for await (const reply of replies) {
-        if (reply.missing) this.#answerMissing(requests, reply.missing.block, reply.missing.reason);
-        if (reply.prompt) this.#applyPrompt(reply.prompt.tokens);
-        // R1: drop a token that arrives twice, before it is counted.
-        if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
-        if (this.#numTokens === 0) report = reply.report ?? undefined;
-        const generated = this.#applyToken(reply, reply.sampled);
+      if (signal.aborted) leave();
+      else this.#start();
+      for await (const generated of this.#received) {
+        // Counted as they are read, because the answer may end before the attempt does. The one token of a prompt that is wanted alone is
+        // no output.
+        if (!generation.isPromptOnly) trace.emit(TOKEN);
         if (generated.finish) {
-          outcome = 'finished';
-          trace.emit({ kind: 'attempt', attempt: this.#number, outcome });
+          record();
           this.#learn('tbtMs');
         }
         yield generated;
       }
-      if (outcome === 'running') outcome = 'ended before the last token';
     } catch (error) {
-      outcome = signal.aborted ? 'cancelled' : asFailure(error).message;
+      this.#close(asFailure(error).message);
       throw error;
     } finally {
+      signal.removeEventListener('abort', leave);
       // The consumer stopped reading: the client disconnected, or a stop string matched.
-      if (outcome === 'running') outcome = signal.aborted ? 'cancelled' : 'stopped';
-      call.end();
-      this.#unwatch();
-      link.release();
-      if (outcome === 'finished') void this.#restOfPrefill(report);
-      else this.#ended.abort(DONE);
-      requests.end();
-      void replies.return?.();
-      if (outcome !== 'finished') trace.emit({ kind: 'attempt', attempt: this.#number, outcome });
+      this.#close(signal.aborted ? 'cancelled' : 'stopped');
+      record();
     }
   }
 
-  /** Number of tokens in the full blocks. */
-  get #numFull(): number {
-    // Two words a key.
-    return (this.#blocks.keys.length / 2) * (this.#options.view.model?.format.blockSize ?? 0);
+  #start(): void {
+    const { trace, chain, generation } = this.#inFlight;
+    const { conductor, decodes, clock } = this.#options;
+    const chosen = this.#chosen;
+    const { decode: instance } = chosen;
+    const placed = (this.#placed = new PlacedCall(conductor, instance, chosen.work.decode));
+    const { timeoutMs } = this.#messages;
+    void clock.sleep(timeoutMs, this.#over.signal).then(() => {
+      const text = `no end within ${timeoutMs} ms`;
+      if (!this.#isOver) this.#failed(peerFailure(instance.member.address, { code: 'deadline_exceeded', text }));
+    });
+    const call = (this.#call = decodes.start(instance, this.#messages.start(chosen, placed.placement), this));
+    // It could not be started.
+    if (this.#isOver) return;
+    explainMisses(this.#options, {
+      trace,
+      chain,
+      chosen,
+      promptTokens: generation.promptTokens,
+      isComputingAll: generation.promptLogprobs !== undefined,
+    });
+    const attempt = {
+      inFlight: this.#inFlight,
+      chosen,
+      blocks: this.#blocks,
+      numTokens: this.#tokens.length,
+      messages: this.#messages,
+      number: this.#number,
+    };
+    this.#rounds = new AttemptBlocks(this.#options, attempt, placed, call);
+  }
+
+  onMissing(missing: MissingBlocks): void {
+    if (this.#isOver) return;
+    try {
+      this.#rounds?.answerMissing(missing);
+    } catch (error) {
+      this.#failed(asFailure(error));
+    }
   }
 
   /**
-   * Ends the attempt after its last prefill. When all blocks have arrived, the prefill is about to end; aborted now, its last blocks
-   * would not stay on its device, and its computed tokens would not be counted. The client already has its last token.
+   * Appends log-probabilities of prompt tokens, in order of position; tokens that arrive twice are dropped (R1). @throws Failure `internal`
+   * when they are no tokens of the model
    */
-  async #restOfPrefill(report: Report | undefined): Promise<void> {
-    const { clock } = this.#options;
-    const { cachedTokens = 0, fetchedTokens = 0 } = report ?? {};
-    if (this.#prefilling && !this.#unwanted.signal.aborted && cachedTokens + fetchedTokens >= this.#numFull) {
-      const waiting = new AbortController();
-      await Promise.race([this.#prefilling, clock.sleep(REST_MS, waiting.signal)]);
-      waiting.abort(DONE);
-    }
-    this.#ended.abort(DONE);
+  onPrompt(tokens: readonly SampledMessage[]): void {
+    if (this.#isOver) return;
+    const known = this.#inFlight.generation.promptLogprobs;
+    for (const { token, topTokens } of tokens) for (const id of [token, ...topTokens]) this.#checkId(id);
+    for (const token of tokens) if (token.position === (known?.length ?? 0) + 1) known?.push(token);
   }
 
-  /** Appends log-probabilities of prompt tokens, in order of position; tokens that arrive twice are dropped (R1). */
-  #applyPrompt(tokens: readonly SampledMessage[]): void {
-    const known = this.#inFlight.generation.promptLogprobs;
-    for (const token of tokens) if (token.position === (known?.length ?? 0) + 1) known?.push(token);
+  /** @throws Failure `internal` when it is no token of this output (R1) */
+  onToken(sampled: SampledMessage, finish: Finish, report: Report | undefined): void {
+    if (this.#isOver) return;
+    const { token, position } = sampled;
+    const next = this.#tokens.length + this.#numTokens;
+    if (position !== next) this.#refuse(`token ${position} came when ${next} was next`);
+    this.#checkId(token);
+    for (const id of sampled.topTokens) this.#checkId(id);
+    try {
+      this.#applyToken(report);
+      this.#received.push({ sampled, finish });
+      if (finish) this.#finished();
+    } catch (error) {
+      this.#failed(asFailure(error));
+    }
+  }
+
+  /** @throws Failure `internal` when the id is outside the vocabulary */
+  #checkId(id: number): void {
+    const { vocabSize = Infinity } = this.#chosen.decode;
+    if (id >= vocabSize) this.#refuse(`token id ${id} is outside the vocabulary of ${vocabSize}`);
+  }
+
+  /**
+   * Ends the stream of the instance, because its replies cannot be right; the request may go on elsewhere. The second time it fails, since
+   * the fault may be its own. @throws Failure `internal`
+   */
+  #refuse(text: string): never {
+    const { address } = this.#chosen.decode.member;
+    if (this.#inFlight.numRefused > 0) this.#failed(peerFailure(address, { code: 'internal', text }));
+    this.#inFlight.numRefused++;
+    throw new Failure('internal', text);
+  }
+
+  onFailure(failure: Failure): void {
+    this.#failed(failure);
+  }
+
+  #failed(failure: Failure): void {
+    this.#received.end(failure);
+    this.#close(failure.message);
+  }
+
+  #finished(): void {
+    this.#received.end();
+    this.#close('finished');
+  }
+
+  /** Ends the attempt, with what it was waiting for (R2). A second call does nothing. */
+  #close(outcome: string): void {
+    if (this.#isOver) return;
+    this.#outcome = outcome;
+    this.#over.abort(DONE);
+    this.#placed?.end();
+    this.#call?.leave();
+    if (outcome === 'finished') void this.#rounds?.finish(this.#report);
+    else this.#rounds?.end();
+  }
+
+  get #isOver(): boolean {
+    return this.#outcome !== undefined;
   }
 
   /** Lets later predictions know how this request's time compares with what the policy predicted. */
@@ -209,134 +246,17 @@ export class DecodeAttempt {
       this.#options.conductor.correction.learn(time, prediction, ms);
   }
 
-  #applyToken(reply: DecodeReply, sampled: SampledMessage): GeneratedToken {
-    const { trace, generation } = this.#inFlight;
+  /** Records that a token came. */
+  #applyToken(report: Report | undefined): void {
+    const { trace } = this.#inFlight;
     if (this.#numTokens === 0) {
-      this.#call?.computed();
-      const report = reply.report ?? undefined;
+      this.#placed?.computed();
+      this.#report = report;
       if (report) this.#options.conductor.learn(this.#chosen.decode, report);
       const isFirst = trace.record.ttftMs === undefined;
       trace.emit({ kind: 'firstToken', attempt: this.#number, report, isFirst });
       if (isFirst) this.#learn('ttftMs');
     }
-    // The one token of a prompt that is wanted alone is no output.
-    if (!generation.isPromptOnly) trace.emit(TOKEN);
     this.#numTokens++;
-    const finish = reply.finishReason === 'stop' || reply.finishReason === 'length' ? reply.finishReason : undefined;
-    return { sampled, finish };
-  }
-
-  /** Runs the prefill of a placement, and with it the second one of a pipeline; resolves when the first of these has ended. */
-  #prefillAll(
-    requests: RequestQueue,
-    instance: Instance,
-    { prefillSources, heldTokens, work, second }: Chosen,
-  ): Promise<void> {
-    const isFirst = this.#numPrefills === 0;
-    const expectedTokens = isFirst ? Math.max(0, this.#numFull - this.#chosen.heldTokens) : 0;
-    this.#numPrefills++;
-    // Its own, also when the next round has begun by the time that it ends.
-    const unwanted = (this.#unwanted = new AbortController());
-    const { tokens = 0, patienceMs = 0 } = second ?? {};
-    const attempt: PrefillingAttempt = {
-      ...this.#options,
-      inFlight: this.#inFlight,
-      messages: this.#messages,
-      keys: this.#blocks.keys,
-      number: this.#number,
-      ended: this.#ended.signal,
-    };
-    const run = (part: PlacedPrefill): Promise<void> => runPlacedPrefill(part, attempt);
-    const round = this.#numMissing;
-    if (second) {
-      // Without it the other one computes all.
-      void run({ ...second, work: work.second, heldTokens, expectedTokens: isFirst ? tokens : 0, unwanted });
-    }
-    return run({
-      instance,
-      sources: prefillSources,
-      work: work.prefill,
-      heldTokens,
-      patienceMs,
-      unwanted,
-      onFailed: () => {
-        requests.push({ giveUp: { round } });
-      },
-      expectedTokens: Math.max(0, expectedTokens - tokens),
-    });
-  }
-
-  /**
-   * Ends this round's fetches as soon as one of their holders is lost. A lost holder may only be silent, which the fetching instances
-   * would not notice. A prefill that fetches from the lost holder ends with the round: the decode instance may be busy or hang, and
-   * would let it wait.
-   */
-  #watchSources(requests: RequestQueue, prefillSources: readonly Source[]): void {
-    this.#unwatch();
-    const round = this.#numMissing;
-    const ofPrefill = new Set(prefillSources.map(({ address }) => address));
-    const addresses = new Set([...this.#sources.map(({ address }) => address), ...ofPrefill]);
-    const { decode: own } = this.#chosen;
-    const holders = this.#options.view.all().filter((one) => one !== own && addresses.has(one.member.address));
-    const giveUp = (): void => {
-      requests.push({ giveUp: { round } });
-    };
-    const giveUpPrefill = (): void => {
-      this.#unwanted.abort(DONE);
-      giveUp();
-    };
-    const watched = holders.map(({ lost, member }) => ({
-      lost,
-      onLost: ofPrefill.has(member.address) ? giveUpPrefill : giveUp,
-    }));
-    for (const { lost, onLost } of watched) lost.signal.addEventListener('abort', onLost, { once: true });
-    this.#unwatch = () => {
-      for (const { lost, onLost } of watched) lost.signal.removeEventListener('abort', onLost);
-    };
-  }
-
-  /** Excludes the holder that should have delivered `block` for the rest of this attempt, unless it is the decode instance. */
-  #excludeHolderOf(block: number): void {
-    const source = this.#sources.find(({ start, end }) => start <= block && block < end);
-    const holder = this.#options.view.all().find(({ member }) => member.address === source?.address);
-    if (holder && holder !== this.#chosen.decode) this.#inFlight.excluded.unhelpful(holder);
-  }
-
-  /**
-   * Answers a decode instance that has blocks [0, block) and cannot fetch the next one: sends other sources, with another prefill when
-   * the conductor chooses one.
-   */
-  #answerMissing(requests: RequestQueue, block: number, reason: string): void {
-    const { excluded, trace } = this.#inFlight;
-    const { decode } = this.#chosen;
-    const numTokens = this.#tokens.length;
-    this.#numMissing++;
-    // Abort the previous round's prefill: no fetch waits for its blocks any more.
-    this.#unwanted.abort(DONE);
-    this.#excludeHolderOf(block);
-    trace.emit({ kind: 'missed', instance: decode.member.name, block, reason });
-    const asked = {
-      requestId: trace.id,
-      numTokens,
-      keys: this.#blocks.keys,
-      hashes: this.#blocks.hashes,
-      maxLength: numTokens + 1,
-      avoided: excluded,
-      decode: { instance: decode, from: block },
-    };
-    const outcome = this.#numPrefills < MAX_PREFILLS ? this.#options.conductor.decide(asked) : undefined;
-    const placement = outcome?.kind === 'place' ? outcome.chosen : undefined;
-    if (!placement?.prefill) {
-      if (this.#numTokens === 0)
-        this.#call?.promise(this.#blocks.keys, placement?.heldTokens ?? 0, placement?.decodeSources ?? []);
-      this.#sources = placement?.decodeSources ?? [];
-      this.#watchSources(requests, []);
-      requests.push({ more: { sources: this.#sources, maxSelfCompute: numTokens } });
-      return;
-    }
-    this.#sources = placement.decodeSources;
-    this.#watchSources(requests, placement.prefillSources);
-    this.#prefilling = this.#prefillAll(requests, placement.prefill, placement);
-    requests.push({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
   }
 }

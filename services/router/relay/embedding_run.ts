@@ -16,7 +16,7 @@ import type { Chosen } from '../../../shared/placement/conductor.ts';
 import { callContext, wireChain } from './attempt_messages.ts';
 import { rankedOf, type BusyOrder } from './busy_order.ts';
 import type { ChainCache } from './chain_cache.ts';
-import type { AttemptOptions } from './decode_attempt.ts';
+import type { AttemptOptions } from './attempt_options.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Origin } from './generation.ts';
 import { predictedMs } from './predicted_ms.ts';

@@ -12,6 +12,8 @@ export interface InFlightRequest extends RetryState {
   readonly tokens: TokenList;
   readonly chain: RequestChain;
   numAttempts: number;
+  /** Streams of instances that were ended because of replies to this request. */
+  numRefused: number;
   /** Numerics class of the instance that generated the last token; undefined before the first one. */
   numericsClass?: string;
   /** Where the prompt departs from the recent sequence that it continues; undefined when it continues none, or one as it was. */

@@ -12,6 +12,8 @@ export class PlacedCall {
   readonly #instance: Instance;
   #endPromise: (() => void) | undefined;
   #endFetch: (() => void) | undefined;
+  /** Whether the prompt is not computed yet. */
+  isComputing = true;
 
   /** Places `work` at the instance. */
   constructor(conductor: Conductor, instance: Instance, work: PlacedWork) {
@@ -33,6 +35,7 @@ export class PlacedCall {
 
   /** Records that the prompt is computed: its blocks are at the instance, and no promise any more. */
   computed(): void {
+    this.isComputing = false;
     this.#endPromise?.();
     this.#endPromise = undefined;
     this.#endFetch?.();

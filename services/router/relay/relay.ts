@@ -8,7 +8,8 @@
  */
 import { Backoff } from '../../../shared/base/backoff.ts';
 import { Failure } from '../../../shared/base/failure.ts';
-import { DecodeAttempt, type AttemptOptions, type GeneratedToken } from './decode_attempt.ts';
+import type { AttemptOptions } from './attempt_options.ts';
+import { DecodeAttempt, type GeneratedToken } from './decode_attempt.ts';
 import type { Chosen } from '../../../shared/placement/conductor.ts';
 import { sampleWork } from '../../../shared/placement/placed_work.ts';
 import { BusyOrder, rankedOf } from './busy_order.ts';
@@ -103,6 +104,7 @@ export class Relay {
       last: undefined,
       backoff: new Backoff({ clock, random, firstMs: PAUSE_MS, mostMs: MAX_PAUSE_MS }),
       numAttempts: 0,
+      numRefused: 0,
     };
     let numIdle = 0;
     try {
@@ -137,9 +139,6 @@ export class Relay {
     try {
       for await (const reply of attempt.run(signal)) {
         await compared;
-        if (reply.sampled.position !== tokens.length) {
-          throw new Failure('internal', `token ${reply.sampled.position} came when ${tokens.length} was next`);
-        }
         tokens.push(reply.sampled.token);
         inFlight.numericsClass = chosen.decode.numericsClass;
         if (!isBegun) this.#order.placed(inFlight.ranked, () => predictedMs(chosen, expectedTokens(lengths, inFlight)));
@@ -147,8 +146,7 @@ export class Relay {
         yield reply;
         if (reply.finish) return true;
       }
-      const why = 'ended the stream before the last token';
-      throw new Failure('instance_lost', `${name} ${why}`, { told: `an instance ${why}` });
+      throw new Failure('internal', 'an attempt ended without its last token');
     } catch (error) {
       const failure = await retryAfter(error, { ...this.#options, order: this.#order }, inFlight, chosen.decode);
       const outputTokens = tokens.length - generation.promptTokens.length;

@@ -1,6 +1,7 @@
 /** Failures of the closed table as gRPC statuses, and back. */
 import { Metadata, status, type StatusObject } from '@grpc/grpc-js';
 import { Failure, isFailureCode, messageOf, toldOf, type FailureCode } from '../../base/failure.ts';
+import { peerFailure } from '../peer_failure.ts';
 
 const FAILURE_KEY = 'penstock-failure';
 /** The text for clients, in UTF-8, where it differs from the details. */
@@ -53,26 +54,6 @@ const codeOf: Record<status, FailureCode> = {
   [status.DATA_LOSS]: 'transfer_failed',
 };
 
-const LOST = 'the connection to an instance was lost: try again';
-const MISMATCH = 'the processes of the cluster do not fit one another: whoever runs it finds the reason in their logs';
-const FAILED = 'an instance failed: whoever runs the cluster finds the reason in /api/requests';
-
-/**
- * Texts for clients of failures between processes, whose messages are about connections and other processes. Failures of other codes are
- * about the request: clients read them in the words of the server that named them.
- */
-const toldOfCode: Partial<Record<FailureCode, string>> = {
-  internal: FAILED,
-  instance_lost: LOST,
-  session_broken: LOST,
-  cancelled: LOST,
-  transfer_failed: 'the transfer of a KV cache between instances failed: try again',
-  deadline_exceeded: 'an instance did not answer in time: try again later',
-  unauthenticated: MISMATCH,
-  cluster_mismatch: MISMATCH,
-  not_found: FAILED,
-};
-
 /**
  * Returns a call's error as a Failure, with the code that the server named, else the code of its gRPC status. Without a named code,
  * only UNAVAILABLE means a lost peer. The message begins with the peer, which clients are not told.
@@ -88,6 +69,5 @@ export function toFailure(error: unknown, peer: string): Failure {
     .replace(/ \(\d{4}-\d\d-\d\dT[\d:.]+Z\)/g, '')
     .replace(/\.? Resolution note: $/, '');
   const sent = metadata?.get(TOLD_KEY)[0];
-  const told = toldOfCode[failure] ?? sent?.toString() ?? text;
-  return new Failure(failure, `${peer}: ${text}`, { cause: error, told });
+  return peerFailure(peer, { code: failure, text, told: sent?.toString(), cause: error });
 }

@@ -37,7 +37,8 @@ export const wires: Record<CallName, Wire> = {
   snapshot: { service: 'Blocks', method: 'Snapshot', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   prefill: { service: 'Prefill', method: 'Prefill', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   embed: { service: 'Embed', method: 'Embed', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
-  decode: { service: 'Decode', method: 'Decode', kind: 'duplex', cancel: { cancel: {} } },
+  // A router ends the stream by ending its requests; a cancel message is about one call.
+  decode: { service: 'Decode', method: 'Decode', kind: 'duplex' },
   drain: { service: 'Admin', method: 'Drain', kind: 'unary' },
   describe: { service: 'Admin', method: 'Describe', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   policy: { service: 'Admin', method: 'Policy', kind: 'unary' },

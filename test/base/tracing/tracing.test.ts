@@ -12,9 +12,8 @@ import { newId } from '../../../shared/base/identity.ts';
 import { silentLog, type Log } from '../../../shared/base/log.ts';
 import { openTracing } from '../../../shared/base/tracing/otlp_tracing.ts';
 import { readTraceparent, sampler, type Span, type SpanContext } from '../../../shared/base/tracing/tracing.ts';
-import type { Handler } from '../../../shared/net/network.ts';
-import { traced } from '../../../shared/node/traced_handlers.ts';
-import type { DecodeReply, DecodeRequest, RequestContext } from '../../../shared/protocol/messages.ts';
+import { CallSpan } from '../../../shared/node/traced_handlers.ts';
+import type { RequestContext } from '../../../shared/protocol/messages.ts';
 import { requestJson } from '../../../services/router/record/request_json.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import { SpanRecorder } from '../../support/span_recorder.ts';
@@ -256,39 +255,29 @@ describe('a call at an instance', () => {
     computeMs: 6,
     fetchedBytes: 7,
     links: [],
+    sources: null,
   };
 
   /** Runs a Decode call with two tokens; returns the context that the handler saw. */
-  async function decode(
-    recorder: SpanRecorder,
-    given: RequestContext,
-    error?: Error,
-  ): Promise<RequestContext | undefined> {
-    let seen: RequestContext | undefined;
-    const handler: Handler<'decode'> = async function* (requests) {
-      for await (const { start } of requests) seen = start?.context ?? undefined;
-      recorder.nowMs += 20;
-      yield { sampled: { token: 1 }, report, finishReason: '' } as unknown as DecodeReply;
-      recorder.nowMs += 10;
-      if (error) throw error;
-      yield { sampled: { token: 2 }, report: null, finishReason: 'stop' } as unknown as DecodeReply;
-    };
-    async function* requests(): AsyncGenerator<DecodeRequest> {
-      yield { start: { context: given } } as unknown as DecodeRequest;
-    }
-    const call = { signal: new AbortController().signal, caller: 'test' };
-    const replies = traced('decode', handler, { tracing: recorder, clock: recorder.clock })(requests(), call);
-    for await (const reply of replies) assert(reply.sampled);
-    return seen;
+  function decode(recorder: SpanRecorder, given: RequestContext, error?: Error): RequestContext {
+    const span = new CallSpan('decode', recorder, recorder.clock);
+    const seen = span.begin({ context: given });
+    recorder.nowMs += 20;
+    span.token(report);
+    recorder.nowMs += 10;
+    span.token(undefined);
+    span.error = error?.message;
+    span.end();
+    return seen.context;
   }
 
-  test('has parts by the report of its engine, and is the parent of what it calls', async () => {
+  test('has parts by the report of its engine, and is the parent of what it calls', () => {
     const recorder = new SpanRecorder();
-    const seen = await decode(recorder, context);
+    const seen = decode(recorder, context);
     assert.deepEqual(recorder.times, ['decode 0-30', 'queue 5-9', 'load 9-14', 'compute 14-20', 'generate 20-30']);
     const [span, ...parts] = recorder.spans;
     assert.deepEqual([span?.parent, span?.context.traceId, span?.kind], [SPAN, TRACE, 'server']);
-    assert.equal(seen?.parentSpan, span?.context.spanId);
+    assert.equal(seen.parentSpan, span?.context.spanId);
     assert(parts.every(({ parent }) => parent === span?.context.spanId));
     assert.deepEqual(
       [
@@ -300,20 +289,20 @@ describe('a call at an instance', () => {
     );
   });
 
-  test('that fails says why', async () => {
+  test('that fails says why', () => {
     const recorder = new SpanRecorder();
-    await assert.rejects(decode(recorder, context, new Error('the device is gone')), /device is gone/);
+    decode(recorder, context, new Error('the device is gone'));
     assert.equal(recorder.spans[0]?.error, 'the device is gone');
   });
 
-  test('of a trace that is not recorded, or without one, leaves nothing and is not changed', async () => {
+  test('of a trace that is not recorded, or without one, leaves nothing and is not changed', () => {
     const recorder = new SpanRecorder();
     const unsampled = { ...context, traceFlags: 0 };
-    assert.equal(await decode(recorder, unsampled), unsampled);
+    assert.equal(decode(recorder, unsampled), unsampled);
     const plain: RequestContext = { ...context };
     Reflect.deleteProperty(plain, 'parentSpan');
     Reflect.deleteProperty(plain, 'traceFlags');
-    assert.equal(await decode(recorder, plain), plain);
+    assert.equal(decode(recorder, plain), plain);
     assert.deepEqual(recorder.spans, []);
   });
 });

@@ -2,9 +2,9 @@
  * A decode instance that emits tokens on a clock: its cost is that of the calls alone. Started by the benchmark with the hub and the
  * model's folder; sends `ready` to its parent once it has joined, and the number of its open sequences when the parent asks.
  */
-import { AsyncQueue } from '../../../shared/base/async_queue.ts';
-import type { Handler } from '../../../shared/net/network.ts';
-import type { DecodeReply, DecodeStart } from '../../../shared/protocol/messages.ts';
+import { systemClock } from '../../../shared/base/clock.ts';
+import { DecodeServer, type DecodeOutput } from '../../../shared/net/decode/served_decodes.ts';
+import type { DecodeStart } from '../../../shared/protocol/messages.ts';
 import { joinWithDecode, UNMEASURED_REPORT } from '../fake_instance.ts';
 import { obeyParent, StepClock, type ClockedSequence } from './step_clock.ts';
 import { tokenOf } from './stream_text.ts';
@@ -12,10 +12,11 @@ import { tokenOf } from './stream_text.ts';
 const clock = new StepClock();
 
 /** Returns the sequence of a call. A call after a failover begins where the output so far ends: its list has those tokens. */
-function sequenceOf({ tokens, request }: DecodeStart, replies: AsyncQueue<DecodeReply>): ClockedSequence {
+function sequenceOf({ tokens, request }: DecodeStart, output: DecodeOutput): ClockedSequence {
   const { promptLength = 0, maxLength = 0, sampling } = request ?? {};
   const seed = sampling?.seedLow ?? 0;
   const first = tokens.length / 4 - promptLength;
+  const report = { ...UNMEASURED_REPORT, cachedTokens: promptLength - 1, computedTokens: 1 };
   return {
     seed,
     next: first,
@@ -23,31 +24,20 @@ function sequenceOf({ tokens, request }: DecodeStart, replies: AsyncQueue<Decode
     emit: (index, isLast) => {
       const position = promptLength + index;
       const token = tokenOf(seed, index).id;
-      replies.push({
-        sampled: { token, logprob: [], topTokens: [], topLogprobs: [], position },
-        report: index === first ? { ...UNMEASURED_REPORT, cachedTokens: promptLength - 1, computedTokens: 1 } : null,
-        finishReason: isLast ? 'length' : '',
-      });
-      if (isLast) replies.end();
+      const sampled = { token, logprob: [], topTokens: [], topLogprobs: [], position };
+      output.token(sampled, isLast ? 'length' : undefined, index === first ? report : undefined);
     },
   };
 }
 
-const decode: Handler<'decode'> = async function* (requests, { signal }) {
-  const first = await requests[Symbol.asyncIterator]().next();
-  if (first.done || !first.value.start) return;
-  const replies = new AsyncQueue<DecodeReply>();
-  const sequence = sequenceOf(first.value.start, replies);
+const decode = new DecodeServer(systemClock, (start, { signal }, output) => {
+  const sequence = sequenceOf(start, output);
   signal.addEventListener('abort', () => {
-    replies.fail(signal.reason);
+    clock.remove(sequence);
   });
   clock.add(sequence);
-  try {
-    yield* replies;
-  } finally {
-    clock.remove(sequence);
-  }
-};
+  return { take: () => undefined };
+}).handler;
 
 const [hub = '', modelPath = ''] = process.argv.slice(2);
 const load = () => ({ running: clock.numOpen });

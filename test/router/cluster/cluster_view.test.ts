@@ -199,7 +199,8 @@ test('another model, layout or protocol is refused by name; the next cluster may
   await refused(registration('d2', 'a', {}, 7), /vocabulary 7/);
   const other = registration('d2', 'a');
   await refused({ ...other, engine: { ...other.engine!, modelConfig: 'x' } }, /config\.json says something else/);
-  await refused({ ...registration('d2', 'a'), protocolVersion: 99 }, /same version everywhere/);
+  await refused({ ...registration('d2', 'a'), protocolVersion: 99 }, /speaks protocol 99, .*: upgrade this router/);
+  await refused({ ...registration('d2', 'a'), protocolVersion: 16 }, /speaks protocol 16, .*: upgrade d2/);
   await refused(
     { ...registration('d1', 'z'), member: { ...registration('d1', 'z').member, role: 'store' } },
     /belongs to a decode/,

@@ -10,14 +10,10 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
+import { DecodeStreams } from '../../../shared/net/decode/decode_stream.ts';
 import type { Handlers } from '../../../shared/net/network.ts';
-import type {
-  DecodeReply,
-  DecodeRequest,
-  PrefillRequest,
-  SampledMessage,
-  Source,
-} from '../../../shared/protocol/messages.ts';
+import type { Finish } from '../../../shared/protocol/decode_replies.ts';
+import type { PrefillRequest, SampledMessage, Source } from '../../../shared/protocol/messages.ts';
 import { keyWords, unpackTokens } from '../../../shared/protocol/packing.ts';
 import { neutralRequest } from '../../../shared/protocol/request.ts';
 import { Instance } from '../../../shared/placement/instance.ts';
@@ -29,6 +25,7 @@ import { DecodeAttempt, type GeneratedToken } from '../../../services/router/rel
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
+import { playedDecode, type PlayedReply, type PlayedRequest } from '../../support/played_decode.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { aborted, PATIENCE_MS, staysSo, turn, until } from '../../support/until.ts';
 import { opened } from '../../support/request_events.ts';
@@ -36,13 +33,17 @@ import { opened } from '../../support/request_events.ts';
 const BLOCK_SIZE = 4;
 const NUM_TOKENS = 11;
 const CONTEXT = 64;
+const VOCAB = 200;
 const digest = 'ab'.repeat(16) as Digest;
 const prompt = Uint32Array.from({ length: NUM_TOKENS }, (_, i) => i + 1);
 const hashes = chainOf(digest, BLOCK_SIZE, [...prompt.subarray(0, 8)]);
 
 function instanceOf(role: 'decode' | 'prefill' | 'store', name = role as string): Instance {
   const member = { name, role, address: `${name}:1`, pid: 1, epoch: name };
-  return new Instance({ member, protocolVersion: 1, engine: { maxModelLen: CONTEXT } as never }, systemClock.nowMs());
+  return new Instance(
+    { member, protocolVersion: 1, engine: { maxModelLen: CONTEXT, vocabSize: VOCAB } as never },
+    systemClock.nowMs(),
+  );
 }
 
 const sampled = (position: number): SampledMessage => ({
@@ -52,20 +53,12 @@ const sampled = (position: number): SampledMessage => ({
   topTokens: [],
   topLogprobs: [],
 });
-const token = (position: number, finishReason = ''): DecodeReply => ({
-  sampled: sampled(position),
-  report: null,
-  finishReason,
-});
-const missing = (block: number): DecodeReply => ({
-  missing: { block, reason: 'the test has none' },
-  report: null,
-  finishReason: '',
-});
+const token = (position: number, finish?: Finish): PlayedReply => ({ sampled: sampled(position), finish });
+const missing = (block: number): PlayedReply => ({ missing: { block, reason: 'the test has none' } });
 
 /** The messages of the router to the decode instance, one after the other; undefined when it has ended the call. */
-type Inbox = () => Promise<DecodeRequest | undefined>;
-type DecodePlay = (inbox: Inbox, signal: AbortSignal) => AsyncGenerator<DecodeReply>;
+type Inbox = () => Promise<PlayedRequest | undefined>;
+type DecodePlay = (inbox: Inbox, signal: AbortSignal) => AsyncGenerator<PlayedReply>;
 
 interface WorldOptions {
   readonly decode: DecodePlay;
@@ -74,9 +67,18 @@ interface WorldOptions {
   /** Answers of the conductor when blocks are missing, in order. */
   readonly outcomes?: readonly Partial<Chosen>[];
   readonly promptLogprobs?: SampledMessage[];
+  /** Whether the request's deadline has not come. */
+  readonly hasTime?: boolean;
 }
 
-function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = [], promptLogprobs }: WorldOptions) {
+function worldOf({
+  decode: play,
+  prefill: playPrefill,
+  chosen: more,
+  outcomes = [],
+  promptLogprobs,
+  hasTime = true,
+}: WorldOptions) {
   const [decode, prefill, holder] = [instanceOf('decode'), instanceOf('prefill'), instanceOf('store', 'holder')];
   const asked: Asked[] = [];
   const promised = new Set<{ readonly name: string; readonly numBlocks: number; readonly heldTokens: number }>();
@@ -115,13 +117,12 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
     all: () => [decode, prefill, holder],
   } as unknown as MembersView;
   const handlers: Handlers = {
-    async *decode(requests, { signal }) {
-      const iterator = requests[Symbol.asyncIterator]();
-      yield* play(async () => {
-        const result = await iterator.next();
+    decode: playedDecode((requests, signal) =>
+      play(async () => {
+        const result = await requests.next();
         return result.done ? undefined : result.value;
-      }, signal);
-    },
+      }, signal),
+    ),
     ...(playPrefill ? { prefill: playPrefill } : {}),
   };
   const random = new Random(1);
@@ -145,18 +146,21 @@ function worldOf({ decode: play, prefill: playPrefill, chosen: more, outcomes = 
     tokens: new TokenList(prompt),
     chain: { keys: new Int32Array(0) } as never,
     ranked: { priority: 0, sinceMs: 0 },
-    untilMs: systemClock.nowMs() + PATIENCE_MS,
+    untilMs: hasTime ? systemClock.nowMs() + PATIENCE_MS : 0,
     signal: left.signal,
     last: undefined,
     backoff: new Backoff({ clock: systemClock, random, firstMs: 1, mostMs: 1 }),
     numAttempts: 1,
+    numRefused: 0,
   };
+  const network = playedNetwork(handlers);
   const attempt = new DecodeAttempt(
     {
       router: 'router',
       view,
       conductor,
-      network: playedNetwork(handlers),
+      network,
+      decodes: new DecodeStreams(network),
       clock: systemClock,
       random,
       lengths: new MeanLengthPredictor(),
@@ -189,6 +193,11 @@ const positionsOf = async (tokens: AsyncIterable<GeneratedToken>): Promise<numbe
   return positions;
 };
 
+const nextPosition = async (tokens: AsyncGenerator<GeneratedToken>): Promise<number | undefined> => {
+  const result = await tokens.next();
+  return result.done ? undefined : result.value.sampled.position;
+};
+
 /** Rejects as a call does whose signal aborts. */
 const cut = (signal: AbortSignal): Promise<never> =>
   new Promise((_, reject) => {
@@ -205,10 +214,10 @@ const sourceOf = (start: number, end: number, address = 'holder:1'): Source => (
 });
 
 describe('tokens', () => {
-  test('R1: each is yielded once and in order, and one that comes twice is dropped', async () => {
+  test('R1: each is yielded once and in order', async () => {
     const world = worldOf({
       async *decode() {
-        for (const position of [11, 11, 12, 10, 12]) yield token(position);
+        for (const position of [11, 12]) yield token(position);
         yield token(13, 'stop');
       },
     });
@@ -217,13 +226,34 @@ describe('tokens', () => {
     assert.equal(world.record.counts.outputTokens, 3);
   });
 
+  test.each([
+    ['comes twice', token(11), /token 11 came when 12 was next/],
+    ['comes too early', token(13), /token 13 came when 12 was next/],
+    ['is outside the vocabulary', { sampled: { ...sampled(12), token: VOCAB } }, /token id 200 is outside/],
+  ])('R1: one that %s ends the attempt, and another instance may go on', async (_name, wrong, message) => {
+    const world = worldOf({
+      async *decode() {
+        yield token(11);
+        yield wrong;
+        yield token(12, 'stop');
+      },
+    });
+    const tokens = world.run();
+    assert.equal(await nextPosition(tokens), 11);
+    await assert.rejects(tokens.next(), (error) => {
+      assert(error instanceof Failure);
+      assert.match(error.message, message);
+      return error.retry === 'elsewhere';
+    });
+    assert.equal(world.record.counts.outputTokens, 1);
+  });
+
   test('R1: of the prompt, each log-probability is kept once and in order', async () => {
     const known: SampledMessage[] = [];
     const world = worldOf({
       promptLogprobs: known,
       async *decode() {
-        for (const positions of [[1, 2], [2, 3], [5], [4]])
-          yield { prompt: { tokens: positions.map(sampled) }, report: null, finishReason: '' };
+        for (const positions of [[1, 2], [2, 3], [5], [4]]) yield { prompt: positions.map(sampled) };
         yield token(11, 'length');
       },
     });
@@ -234,19 +264,36 @@ describe('tokens', () => {
     );
   });
 
-  test('a stream that ends before its last token is recorded as such', async () => {
+  test('a call that fails before its last token is recorded as such, after the tokens that came', async () => {
     const world = worldOf({
       async *decode() {
         yield token(11);
+        throw new Failure('unavailable', 'the card is full');
       },
     });
-    assert.deepEqual(await positionsOf(world.run()), [11]);
-    assert.equal(world.record.counts.attempts[0]?.outcome, 'ended before the last token');
+    const tokens = world.run();
+    assert.equal(await nextPosition(tokens), 11);
+    await assert.rejects(tokens.next(), /decode:1: the card is full/);
+    assert.equal(world.record.counts.attempts[0]?.outcome, 'decode:1: the card is full');
+  });
+
+  test('the deadline of the request ends the attempt', async () => {
+    const world = worldOf({
+      hasTime: false,
+      async *decode(_inbox, signal) {
+        await cut(signal);
+      },
+    });
+    await assert.rejects(
+      positionsOf(world.run()),
+      (error) => error instanceof Failure && error.code === 'deadline_exceeded',
+    );
+    assert.equal(world.decode.numPlaced, 0);
   });
 });
 
 test('the start carries tokens, chain, context and sources, and asks for no more than the instance has room for', async () => {
-  let first: DecodeRequest | undefined;
+  let first: PlayedRequest | undefined;
   const world = worldOf({
     chosen: { decodeSources: [sourceOf(0, 1)], maxSelfCompute: 7 },
     async *decode(inbox) {
@@ -269,7 +316,7 @@ test('the start carries tokens, chain, context and sources, and asks for no more
 describe('missing blocks', () => {
   test('the conductor is asked for this decode instance and what it holds; the answer goes back as new sources', async () => {
     const sources = [sourceOf(1, 2, 'prefill:1')];
-    let answer: DecodeRequest | undefined;
+    let answer: PlayedRequest | undefined;
     let numPrefills = 0;
     const world = worldOf({
       chosen: { decodeSources: [sourceOf(0, 2)] },
@@ -298,7 +345,7 @@ describe('missing blocks', () => {
 
   test('a placement with a prefill begins one, and ends the one before it', async () => {
     const signals: AbortSignal[] = [];
-    const answers: (DecodeRequest | undefined)[] = [];
+    const answers: (PlayedRequest | undefined)[] = [];
     let world: ReturnType<typeof worldOf> | undefined;
     const placed = { maxSelfCompute: 3, decodeSources: [sourceOf(0, 2, 'prefill:1')] };
     const outcomes = [placed, placed].map((one) => ({
@@ -341,7 +388,7 @@ describe('missing blocks', () => {
 
   test('P1: after four prefills the decode instance computes what is left, and the conductor is not asked again', async () => {
     let world: ReturnType<typeof worldOf> | undefined;
-    let last: DecodeRequest | undefined;
+    let last: PlayedRequest | undefined;
     const outcomes = Array.from({ length: 8 }, () => ({
       get prefill() {
         return world?.prefill;
@@ -426,7 +473,7 @@ describe('a pipeline', () => {
   });
 
   test('the second one fails: it is excluded, and nothing else happens, because the other one computes all', async () => {
-    const messages: (DecodeRequest | undefined)[] = [];
+    const messages: (PlayedRequest | undefined)[] = [];
     const [prefill, second] = [instanceOf('prefill'), instanceOf('prefill', 'second')];
     const ended = new AbortController();
     const world = worldOf({
@@ -454,7 +501,7 @@ describe('a pipeline', () => {
   });
 
   test('the first one fails: the decode instance is told, and the second one ends with the round', async () => {
-    let message: DecodeRequest | undefined;
+    let message: PlayedRequest | undefined;
     let isCancelled = false;
     const [prefill, second] = [instanceOf('prefill'), instanceOf('prefill', 'second')];
     const world = worldOf({
@@ -483,7 +530,7 @@ describe('a pipeline', () => {
 
 describe('what is lost', () => {
   test('a prefill that fails excludes its instance, and the decode instance is told to give this round up', async () => {
-    let message: DecodeRequest | undefined;
+    let message: PlayedRequest | undefined;
     const failing = instanceOf('prefill');
     const world = worldOf({
       chosen: { prefill: failing },
@@ -529,7 +576,7 @@ describe('what is lost', () => {
   });
 
   test('a holder that is lost while blocks are fetched from it is given up at once', async () => {
-    let message: DecodeRequest | undefined;
+    let message: PlayedRequest | undefined;
     const world = worldOf({
       chosen: { decodeSources: [sourceOf(0, 2)] },
       async *decode(inbox) {
@@ -547,7 +594,7 @@ describe('what is lost', () => {
   });
 
   test('a prefill that fetches from a holder that is lost ends at once, also while the decode instance says nothing', async () => {
-    let message: DecodeRequest | undefined;
+    let message: PlayedRequest | undefined;
     let isCancelled = false;
     const ended = new AbortController();
     const prefill = instanceOf('prefill');

@@ -6,6 +6,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { Random } from '../../../shared/base/random.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import { noScope } from '../../../shared/kv/format.ts';
+import { DecodeStreams } from '../../../shared/net/decode/decode_stream.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import { answeringOnce, type Handlers, type Listener } from '../../../shared/net/network.ts';
 import { Pooling, type EmbedRequest } from '../../../shared/protocol/messages.ts';
@@ -83,6 +84,7 @@ function ask(
   const relay = new Relay({
     view,
     network,
+    decodes: new DecodeStreams(network),
     clock: systemClock,
     random: new Random(1),
     conductor,

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { setImmediate as turn } from 'node:timers/promises';
 import { test } from 'vitest';
+import { DecodeStreams } from '../../../shared/net/decode/decode_stream.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
@@ -87,6 +88,7 @@ class Scene {
       await turn();
       throw new Failure('instance_lost', 'it is gone');
     };
+    const network = playedNetwork({ decode: broken, prefill: broken });
     this.relay = new Relay({
       view,
       clock,
@@ -94,7 +96,8 @@ class Scene {
       conductor,
       lengths: this.lengths,
       router: 'r',
-      network: playedNetwork({ decode: broken, prefill: broken }),
+      network,
+      decodes: new DecodeStreams(network),
       onFailover: () => undefined,
     });
   }

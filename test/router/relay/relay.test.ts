@@ -5,6 +5,7 @@ import { systemClock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { Random } from '../../../shared/base/random.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
+import { DecodeStreams } from '../../../shared/net/decode/decode_stream.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import type { RequestContext } from '../../../shared/protocol/messages.ts';
 import { neutralRequest } from '../../../shared/protocol/request.ts';
@@ -17,6 +18,7 @@ import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { RequestRecord } from '../../../services/router/record/request_record.ts';
+import { playedDecode } from '../../support/played_decode.ts';
 import { PATIENCE_MS, until, turn } from '../../support/until.ts';
 import { opened } from '../../support/request_events.ts';
 
@@ -49,6 +51,7 @@ function asked(
   const relay = new Relay({
     view,
     network,
+    decodes: new DecodeStreams(network),
     clock: systemClock,
     random: new Random(1),
     conductor,
@@ -110,16 +113,16 @@ test('an instance that cannot do the work now is left for another one, and nothi
   const listeners = await Promise.all(
     numAsked.map((_, i) =>
       network.listen('127.0.0.1:0', {
-        async *decode() {
+        decode: playedDecode(async function* () {
           numAsked[i] = (numAsked[i] ?? 0) + 1;
           if (numAsked.reduce((sum, one) => sum + one) === 1)
             throw new Failure('unavailable', 'the grammar could not be followed');
           yield {
             sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 3 },
             report,
-            finishReason: 'stop',
+            finish: 'stop',
           };
-        },
+        }),
       }),
     ),
   );
@@ -138,12 +141,12 @@ test('an answer that has begun goes on in its numerics class, also where another
   const network = new GrpcNetwork('', systemClock);
   const listen = (name: string, position: number): ReturnType<typeof network.listen> =>
     network.listen('127.0.0.1:0', {
-      async *decode() {
+      decode: playedDecode(async function* () {
         ran.push(name);
         const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position };
-        yield { sampled, report, finishReason: position > 3 ? 'stop' : '' };
+        yield { sampled, report, finish: position > 3 ? 'stop' : undefined };
         if (position === 3) throw new Failure('unavailable', 'the device was lost');
-      },
+      }),
     });
   const listeners = [await listen('a', 3), await listen('b', 4), await listen('c', 4)] as const;
   // Without output the first would be chosen first, then the second.
@@ -172,9 +175,9 @@ test('every instance that works for a request is told whose it is, and how it ra
     throw new Failure('internal', 'that was all');
   };
   const listener = await network.listen('127.0.0.1:0', {
-    async *decode(requests) {
+    decode: playedDecode(async function* (requests) {
       for await (const { start } of requests) note(start?.context);
-    },
+    }),
   });
   const { tokens } = asked(network, [instanceAt('decode', listener.address)], 3, () => undefined);
   await assert.rejects(tokens.next());
@@ -211,14 +214,14 @@ test.each([
       isRead = resolve;
     });
     const listener = await network.listen('127.0.0.1:0', {
-      async *decode() {
+      decode: playedDecode(async function* () {
         await begun;
         yield {
           sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 200 },
           report: { ...report, fetchedTokens, computedTokens: 200 - fetchedTokens },
-          finishReason: 'stop',
+          finish: 'stop',
         };
-      },
+      }),
       async *prefill() {
         hasBegun();
         await read;
@@ -229,7 +232,7 @@ test.each([
     const { tokens, record } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
     for await (const { sampled } of tokens) {
       assert.equal(sampled.token, 7);
-      assert(record.counts.isPrefilling, 'no token waits for it');
+      assert.equal(record.counts.isPrefilling, outcome === 'finished', 'no token waits for it');
     }
     isRead();
     await until('the prefill has ended', () => !record.counts.isPrefilling);

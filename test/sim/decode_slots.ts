@@ -1,0 +1,73 @@
+/** The Decode calls of a simulated stream, as each of its ends knows them from the messages, not from the code under test. */
+import type { CallName } from '../../shared/net/network.ts';
+import type { DecodeReplies, DecodeRequest } from '../../shared/protocol/messages.ts';
+import { unpackTokens } from '../../shared/protocol/packing.ts';
+
+/** A call that is open at its caller. */
+export interface OpenSlot {
+  readonly name: CallName;
+  readonly address: string;
+  /** Id of the request trace that the call belongs to. */
+  readonly recordId: string | undefined;
+  /** Since when nobody there knows what it is for. */
+  orphanedSinceMs: number | undefined;
+}
+
+/** Returns the slots whose calls a message ends. */
+function endedBy({ slots, finishes, events }: DecodeReplies): number[] {
+  const rows = [...unpackTokens(slots)].filter((_, row) => (finishes[row] ?? 0) > 0);
+  return [...rows, ...events.filter(({ failure }) => failure).map(({ slot }) => slot)];
+}
+
+/** Open calls of one stream. */
+export class DecodeSlots {
+  readonly #address: string;
+  readonly #open = new Map<number, OpenSlot>();
+  readonly #served = new Set<number>();
+  readonly #onServed: (change: 1 | -1) => void;
+
+  /** `onServed` is called when the server begins and ends a call. */
+  constructor(address: string, onServed: (change: 1 | -1) => void) {
+    this.#address = address;
+    this.#onServed = onServed;
+  }
+
+  get open(): readonly OpenSlot[] {
+    return [...this.#open.values()];
+  }
+
+  /** The caller sends a message. */
+  sent({ slot, start, cancel }: DecodeRequest): void {
+    if (cancel) this.#open.delete(slot);
+    if (!start) return;
+    const recordId = start.context?.requestId.split('.')[0];
+    this.#open.set(slot, { name: 'decode', address: this.#address, recordId, orphanedSinceMs: undefined });
+  }
+
+  /** The caller gets replies. */
+  received(replies: DecodeReplies): void {
+    for (const slot of endedBy(replies)) this.#open.delete(slot);
+  }
+
+  /** The server gets a message. */
+  taken({ slot, start }: DecodeRequest): void {
+    if (!start || this.#served.has(slot)) return;
+    this.#served.add(slot);
+    this.#onServed(1);
+  }
+
+  /** The server sends replies. */
+  replied(replies: DecodeReplies): void {
+    for (const slot of endedBy(replies)) if (this.#served.delete(slot)) this.#onServed(-1);
+  }
+
+  /** The caller gets nothing any more. */
+  left(): void {
+    this.#open.clear();
+  }
+
+  /** The server's handler has ended. */
+  ended(): void {
+    for (const slot of [...this.#served]) if (this.#served.delete(slot)) this.#onServed(-1);
+  }
+}
