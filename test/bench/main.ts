@@ -17,6 +17,7 @@ import { benchCluster } from './cluster.ts';
 import { benchConductor } from './conductor.ts';
 import { benchGrammar } from './grammar.ts';
 import { benchGuided } from './guided.ts';
+import { benchIdle } from './idle.ts';
 import { kvSizes } from './kv_sizes.ts';
 import { benchIndex } from './prefix_index.ts';
 import { benchLoad } from './load.ts';
@@ -76,6 +77,9 @@ const USAGE = `usage: npm run bench -- NAME [options]
   watch                    what it costs to watch a pool of 1,000 members: the router, its routes, its page in Chromium; members leave and return
                            (some minutes)
     --members N            (default 1000), --requests N (default 10000), --span SECONDS of each figure (default 20)
+  idle                     what a cluster takes while nobody asks: memory, threads, CPU and wake-ups by process; the default one and the small form
+                           (Linux)
+    --requests N           of one token, after which it is measured again (default 0), --span SECONDS (default 30)
   engine                   one engine by itself, random weights
     --device NAME          wasm (default), webgpu, webgpu:INDEX, webgpu:PART_OF_NAME
     --shapes LIST          of ${shapeNames.join(', ')} (default ${wasm.shapes.join(',')}; webgpu ${webgpu.shapes.join(',')})
@@ -324,6 +328,13 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       concurrencies: [1, 8],
     });
   },
+  idle: () =>
+    benchIdle({
+      numRequests: values.requests === undefined ? 0 : numberOf(values.requests, 0),
+      spanMs: 1_000 * numberOf(values.span, 30),
+      onFigure,
+      print: printLine,
+    }),
   watch: () => {
     const [numMembers, numRequests] = [numberOf(values.members, 1_000), numberOf(values.requests, 10_000)];
     const spanMs = 1_000 * numberOf(values.span, 20);
