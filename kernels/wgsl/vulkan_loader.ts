@@ -2,8 +2,8 @@
  * Asks this machine's Vulkan loader for a GPU before Dawn is asked: where there is none, Dawn prints a location in its own source at
  * every start. Errors of a driver or GPU that exists are left for Dawn to print.
  */
-import { existsSync } from 'node:fs';
 import type { load as loadLibrary } from 'koffi';
+import { hasCardFile } from './card_files.ts';
 
 /** File name of the Vulkan loader, the one that Dawn opens. */
 const LOADER = 'libvulkan.so.1';
@@ -11,8 +11,6 @@ const LOADER = 'libvulkan.so.1';
 const [INSTANCE_INFO_BYTES, INSTANCE_INFO] = [64, 1];
 /** The loader found no driver at all. */
 const VK_ERROR_INCOMPATIBLE_DRIVER = -9;
-/** Device files that exist on Linux when there is a GPU: Mesa's, NVIDIA's, WSL's. */
-const CARD_FILES = ['/dev/dri', '/dev/nvidiactl', '/dev/dxg'];
 
 /** Returns false where Dawn would find no GPU; true where it may find one, or may have an error to print. */
 export async function mayHaveCard(): Promise<boolean> {
@@ -53,7 +51,7 @@ function hasCard(loader: ReturnType<typeof loadLibrary>): boolean {
     const count: [number] = [0];
     if (enumerate(instance[0], count, null) === 0) return count[0] > 0;
     // Enumeration fails alike for drivers without a GPU and for broken drivers; device files tell the two cases apart.
-    return CARD_FILES.some((file) => existsSync(file));
+    return hasCardFile();
   } finally {
     destroy(instance[0], null);
   }

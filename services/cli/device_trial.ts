@@ -1,6 +1,6 @@
 /** Tries an adapter in a process of its own, for `penstock devices`: a driver that crashes its process does not end this one. */
 import { fork } from 'node:child_process';
-import type { DeviceTrial } from '../../shared/engine/open_device.ts';
+import type { DeviceTrial } from '../../shared/engine/device_reports.ts';
 
 /** Milliseconds that a trial may take. Shader compilers of software drivers need seconds. */
 const TRIAL_MS = 60_000;

@@ -1,7 +1,8 @@
 /** `penstock devices`: what can compute on this machine. */
 import { availableCores } from '../../shared/base/cpu_quota.ts';
 import { tryDevice } from './device_trial.ts';
-import { autoDevice, describeWasm, reportDevices, type DeviceReport } from '../../shared/engine/open_device.ts';
+import { reportDevices, type DeviceReport } from '../../shared/engine/device_reports.ts';
+import { autoDevice, describeWasm } from '../../shared/engine/open_device.ts';
 
 /** Prints the devices of this machine and the one that `auto` selects, as text or one line of JSON, then exits the process with code 0. */
 export async function printDevices(isJson: boolean): Promise<void> {

@@ -1,7 +1,6 @@
 /** How the engines of a local cluster divide devices, cores and models among themselves. */
 import { availableCores } from '../../shared/base/cpu_quota.ts';
 import { ConfigError } from '../../shared/base/options.ts';
-import { autoDevice } from '../../shared/engine/open_device.ts';
 import type { ClusterConfig } from './tables.ts';
 
 type EngineRole = 'prefill' | 'decode';
@@ -31,7 +30,9 @@ export class EngineDivision {
       throw new ConfigError(`prefill on ${prefill} and decode on ${decode} need one weight format: add --weights f16`);
     // Looking for adapters takes a moment, and matters only where the devices differ.
     const isAsked = prefill !== decode && (prefill === 'auto' || decode === 'auto');
-    return new EngineDivision(config, isAsked ? (await autoDevice()).device : 'auto');
+    if (!isAsked) return new EngineDivision(config, 'auto');
+    const { autoDevice } = await import('../../shared/engine/open_device.ts');
+    return new EngineDivision(config, (await autoDevice()).device);
   }
 
   /**

@@ -1,13 +1,10 @@
-/** Opens devices by name, and describes them for `penstock devices`. */
+/** Opens devices by name. What talks to a GPU is loaded only where there may be one. */
 import { DeviceError, type Device } from '../../kernels/device.ts';
 import type { ProductsWanted } from '../../kernels/wasm/products_names.ts';
 import { startingWorkers } from '../../kernels/wasm/ready_workers.ts';
 import { createWasmDevice, type WasmBounds } from '../../kernels/wasm/wasm_device.ts';
-import { defaultAdapter, listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
+import { hasCardFile } from '../../kernels/wgsl/card_files.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
-import { matrixChoice, nameOf } from '../../kernels/wgsl/matrix_units.ts';
-import { typicalProgram } from '../../kernels/wgsl/row_probe.ts';
-import { createDeviceOn, createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { availableCores } from '../base/cpu_quota.ts';
 import { endAfter } from '../base/thread_end.ts';
 
@@ -27,6 +24,9 @@ interface DeviceChoice {
 
 /** Returns the device that `auto` selects on this machine, and the reason: a hardware WebGPU adapter if there is one, else wasm. */
 export async function autoDevice(): Promise<{ readonly device: string; readonly reason: string }> {
+  // Without one, the drivers of a machine are software: loading them takes 50 MB of each engine.
+  if (!hasCardFile()) return { device: 'wasm', reason: 'no device file of a GPU' };
+  const { defaultAdapter, listAdapters } = await import('../../kernels/wgsl/adapters.ts');
   try {
     const adapters = await listAdapters();
     const index = defaultAdapter(adapters);
@@ -51,6 +51,7 @@ export async function openDevice(choice: DeviceChoice): Promise<Device> {
     );
   }
   const { kernelSet, deviceMemoryBytes: memoryBytes, deviceSharing: numSharing } = choice;
+  const { createWebgpuDevice } = await import('../../kernels/wgsl/webgpu_device.ts');
   return createWebgpuDevice({ adapter: match[1] ?? '', kernelSet, memoryBytes, numSharing });
 }
 
@@ -65,81 +66,4 @@ function openWasm({ numThreads, deviceSharing, wasmBounds, products = 'auto', no
 /** Returns the description of the wasm device of this machine, with the products that engines use here. */
 export function describeWasm(): string {
   return openWasm({ numThreads: 0, deviceSharing: 1 }).description;
-}
-
-/** One WebGPU adapter of this machine, as `penstock devices` reports it. */
-export interface DeviceReport {
-  readonly device: string;
-  readonly name: string;
-  readonly isSoftware: boolean;
-  readonly backend: string;
-  readonly features: readonly string[];
-  readonly limits: Readonly<Record<string, number>>;
-  readonly subgroupSizes: string;
-  /** Subgroup matrix configurations, and the one that the fast set takes. */
-  readonly matrices: readonly string[];
-  readonly matrixTaken: string | undefined;
-  /** Sentences for the user, such as why the adapter uses no matrix units or cannot be used. */
-  readonly notes: readonly string[];
-}
-
-const LIMITS = [
-  'maxBufferSize',
-  'maxStorageBufferBindingSize',
-  'maxStorageBuffersPerShaderStage',
-  'maxComputeWorkgroupStorageSize',
-  'maxComputeInvocationsPerWorkgroup',
-  'maxComputeWorkgroupsPerDimension',
-] as const;
-
-/**
- * Describes every WebGPU adapter of this machine, as the adapter reports itself. @throws DeviceError when the WebGPU package has no
- * binary for this machine.
- */
-export async function reportDevices(): Promise<DeviceReport[]> {
-  const reports: DeviceReport[] = [];
-  for (const [index, listing] of (await listAdapters()).entries()) {
-    const opened = await openAdapter(listing);
-    const { features, limits, info } = opened.adapter;
-    const { subgroupMinSize, subgroupMaxSize } = info as GPUAdapterInfo & Record<string, number | undefined>;
-    const { uses, note } = matrixChoice(opened);
-    reports.push({
-      device: `webgpu:${index}`,
-      name: listing.name,
-      isSoftware: listing.isSoftware,
-      backend: listing.backend,
-      features: [...features].sort(),
-      limits: Object.fromEntries(LIMITS.map((name) => [name, limits[name]])),
-      subgroupSizes: `${subgroupMinSize ?? '?'} to ${subgroupMaxSize ?? '?'}`,
-      matrices: opened.matrixConfigs.map(nameOf),
-      matrixTaken: uses[0] && nameOf(uses[0]),
-      notes: note === undefined ? [] : [note],
-    });
-  }
-  return reports;
-}
-
-/** Result of opening an adapter with each kernel set. */
-export interface DeviceTrial {
-  /** The matrix configuration that the fast set takes, by name. */
-  readonly matrixTaken: string | undefined;
-  /** Clauses for the user about the adapter's limitations. */
-  readonly notes: readonly string[];
-}
-
-/** Opens the adapter with that index of the list with each kernel set. A driver may end the process. @throws DeviceError */
-export async function tryAdapter(index: number): Promise<DeviceTrial> {
-  const listing = (await listAdapters())[index];
-  if (!listing) throw new DeviceError(`there is no adapter ${index}`);
-  const options = { adapter: '', memoryBytes: 0 };
-  const fast = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet: 'fast' });
-  const { matrix } = fast.capabilities;
-  const notes = [...fast.notes];
-  // The kernel sets that promise E2, which checkRows verifies; 'matrices' only where there are matrix units.
-  for (const kernelSet of matrix ? (['deterministic', 'matrices'] as const) : (['deterministic'] as const)) {
-    const device = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet });
-    await device.checkRows(typicalProgram, { weightFormat: 'f16', kv: { dtype: 'f16', blockSize: 32 } });
-    notes.push(...device.notes.map((note) => (kernelSet === 'matrices' ? `kernel set matrices: ${note}` : note)));
-  }
-  return { matrixTaken: matrix && nameOf(matrix), notes: [...new Set(notes)] };
 }

@@ -18,7 +18,8 @@ import {
   type WebgpuOptions,
 } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { autoDevice, openDevice, reportDevices } from '../../shared/engine/open_device.ts';
+import { reportDevices } from '../../shared/engine/device_reports.ts';
+import { autoDevice, openDevice } from '../../shared/engine/open_device.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { useVectorWidth } from './software_gpu.ts';
