@@ -93,6 +93,17 @@ const moduleUrls = (placed) => ({
   },
 });
 
+/** zod brings its messages in fifty languages, half of its code; it speaks English unless it is told otherwise. */
+const englishOnly = {
+  name: 'english-only',
+  setup: ({ onResolve }) => {
+    onResolve({ filter: /^\.\.\/locales\/index\.js$/ }, ({ importer }) => {
+      const from = /^(.*[\\/]zod[\\/]v4[\\/])\w+[\\/](external|index)\.js$/.exec(importer);
+      return from ? { path: join(from[1], 'locales', 'en.js') } : undefined;
+    });
+  },
+};
+
 function bundleText(path, text) {
   const up = posix.relative(posix.dirname(path), '.');
   return text.replaceAll(DIST, `new URL(${JSON.stringify(up === '' ? './' : `${up}/`)}, import.meta.url)`);
@@ -161,7 +172,7 @@ async function main() {
       splitting: true,
       chunkNames: `${chunks}/[name]-[hash]`,
       external,
-      plugins: [moduleUrls(placed)],
+      plugins: [moduleUrls(placed), englishOnly],
       // Packages of CommonJS within a bundle of ES modules load Node's own modules with it.
       banner: {
         js: "import { createRequire as __createRequire } from 'node:module';\nconst require = __createRequire(import.meta.url);",

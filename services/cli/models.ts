@@ -6,10 +6,9 @@ import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { ConfigError } from '../../shared/base/options.ts';
 import { systemClock } from '../../shared/base/clock.ts';
-import { Hub } from '../../shared/hub/hub.ts';
+import type { Hub } from '../../shared/hub/hub.ts';
 import { leaseProcess } from './lease_process.ts';
 import { mebibytes, ProgressLine } from './progress_line.ts';
-import { proxiedFetch } from './proxied_fetch.ts';
 import { parseRepoName, type RepoName } from '../../shared/model/repo_name.ts';
 
 /** Models that come with the package, and the folder of all of them. */
@@ -23,7 +22,7 @@ const bundledFolder = new URL('../../../config/models/', import.meta.url);
 export async function modelFolder(name: string): Promise<string> {
   // A folder that is there wins over a name.
   if (BUNDLED.includes(name) && !existsSync(name)) return fileURLToPath(new URL(name, bundledFolder));
-  return openHub().pathOf(name);
+  return (await openHub()).pathOf(name);
 }
 
 /** Runs `penstock model`. @throws ConfigError for an unknown command or wrong arguments, HubError when the hub or its cache fails. */
@@ -31,16 +30,16 @@ export async function runModelCommand([command, name, ...rest]: readonly string[
   if (rest.length > 0) throw new ConfigError(`penstock model ${command} takes one name, not also ${rest.join(' ')}`);
   switch (command) {
     case 'pull':
-      process.stdout.write(`${await openHub().pull(repoOf(command, name))}\n`);
+      process.stdout.write(`${await (await openHub()).pull(repoOf(command, name))}\n`);
       return;
     case 'remove': {
       const repo = repoOf(command, name);
-      const bytes = openHub().remove(repo);
+      const bytes = (await openHub()).remove(repo);
       process.stdout.write(`${repo.repo} removed, ${mebibytes(bytes)}\n`);
       return;
     }
     case 'list': {
-      const models = openHub().list();
+      const models = (await openHub()).list();
       if (isJson) process.stdout.write(`${JSON.stringify(models)}\n`);
       else if (models.length === 0) process.stdout.write('no models in the cache\n');
       for (const { repo, commit, revisions, bytes } of isJson ? [] : models)
@@ -64,7 +63,12 @@ function repoOf(command: string, name: string | undefined): RepoName {
   return repo;
 }
 
-function openHub(): Hub {
+/** Returns the hub, whose modules a process that serves a model of this package does without. */
+async function openHub(): Promise<Hub> {
+  const [{ Hub }, { proxiedFetch }] = await Promise.all([
+    import('../../shared/hub/hub.ts'),
+    import('./proxied_fetch.ts'),
+  ]);
   const progress = new ProgressLine(process.stderr, () => systemClock.nowMs());
   return new Hub({
     clock: systemClock,

@@ -1,5 +1,6 @@
 /** A thread that starts when it is first called. */
 import type { Transferable } from 'node:worker_threads';
+import type { CallShare } from './call_queue.ts';
 import { Failure } from './failure.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread } from './threads.ts';
 
@@ -24,8 +25,9 @@ export class LateThread<M> implements Thread<M> {
     method: K,
     argument: ArgumentOf<M, K>,
     signal?: AbortSignal,
+    share?: CallShare,
   ): Promise<ResultOf<M, K>> {
-    return this.#started().call(method, argument, signal);
+    return this.#started().call(method, argument, signal, share);
   }
 
   notify<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer?: readonly Transferable[]): void {

@@ -1,7 +1,7 @@
 /** Option tables shared by roles: options of every process, of members that hold blocks, and of engines. */
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { logLevels } from '../base/log.ts';
+import { logLevels } from '../base/log_levels.ts';
 import { productsNames } from '../engine/products_names.ts';
 import { queueOrderNames } from '../engine/queue_order.ts';
 import { address, addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../base/options.ts';
