@@ -55,6 +55,8 @@ export class DiskChild {
       this.#exited = resolve;
     });
     this.#process = fork(new URL('./disk_process.js', import.meta.url), {
+      // Calls come one at a time, so a single thread is enough for the engine's own work, such as collecting garbage.
+      execArgv: [...process.execArgv, '--v8-pool-size=1'],
       serialization: 'advanced',
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });

@@ -25,3 +25,11 @@ export function mayPass(error: unknown): boolean {
   const message = messageOf(error);
   return NO_ROOM.test(message) || NOT_NOW.test(message);
 }
+
+/** The environment was damaged and created anew: none of the earlier entries exist any more. */
+export class BegunAnew extends Error {
+  constructor(reason: string, options?: ErrorOptions) {
+    super(`the disk tier was damaged and starts again empty: ${reason}`, options);
+    this.name = 'BegunAnew';
+  }
+}

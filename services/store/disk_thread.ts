@@ -5,7 +5,7 @@
  * An environment is damaged when it crashes its process, or when a write or delete fails other than for want of room. The thread
  * renames it (only the last damaged one is kept) and creates a new one with the next `generation`, by which the control thread
  * notices that its index is void. An environment that cannot be opened at all is a `fault`: the store serves from DRAM and opens it
- * again later.
+ * again later. One that has never been made is made for its first records, and its process starts then.
  */
 import { existsSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,9 +17,9 @@ import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import { DiskChild, DiskProcessDeath } from './disk_child.ts';
 import { encodeEntry, entryId } from './disk_entries.ts';
 import type { DiskEntry } from './disk_process.ts';
-import { isForRoom, mayPass } from './disk_errors.ts';
+import { BegunAnew, isForRoom, mayPass } from './disk_errors.ts';
 import { KeyFault, type KeyList } from './key_list.ts';
-import { openKeys, type OpenedKeys } from './open_keys.ts';
+import { hasBegun, openKeys, type OpenedKeys } from './open_keys.ts';
 import { recoverEntries } from './disk_recovery.ts';
 import { writeRecord, type FreshRecord } from './record_writer.ts';
 import { RecordsFile } from './records_file.ts';
@@ -166,11 +166,11 @@ export class DiskThread {
   }
 
   /**
-   * Returns the disk process, started again when it was ended from outside. @throws BegunAnew when the environment had to be created
-   * anew, Error when there is none.
+   * Returns the disk process, started for the first records, or again when it was ended from outside. @throws BegunAnew when the
+   * environment had to be created anew, Error when there is none.
    */
   async #disk(): Promise<DiskChild> {
-    if (this.#fault === undefined && this.#child?.isAlive === false) {
+    if (this.#fault === undefined && this.#child?.isAlive !== true) {
       // Killed from outside between two calls: its committed entries survive (S1), so the control thread's index stays valid.
       const known = this.#generation;
       const { wiped } = await this.#openEnvironment();
@@ -217,7 +217,7 @@ export class DiskThread {
   }
 
   /**
-   * Opens or creates the environment. `entries` are in order of use, oldest first. `wiped` says why old content was set aside or erased,
+   * Opens the environment, or creates it with its first records. `entries` are in order of use, oldest first. `wiped` says why old content was set aside or erased,
    * `fault` why there is no environment; with `hasKeyFault` an operator has to give another disk key.
    */
   async open(where: DiskPlace): Promise<{
@@ -228,6 +228,10 @@ export class DiskThread {
     generation: number;
   }> {
     this.#where = where;
+    if (!hasBegun(where.path, where.diskKey)) {
+      [this.#fault, this.#hasKeyFault] = [undefined, false];
+      return { entries: [], wiped: undefined, fault: undefined, hasKeyFault: false, generation: ++this.#generation };
+    }
     const { entries, wiped } = await this.#openEnvironment();
     return { entries, wiped, fault: this.#fault, hasKeyFault: this.#hasKeyFault, generation: this.#generation };
   }
@@ -341,14 +345,6 @@ function isDamaged(error: unknown): boolean {
 interface Opened extends Pick<OpenedKeys, 'erased'> {
   readonly damage: string | undefined;
   readonly entries: DiskEntry[];
-}
-
-/** The environment was damaged and created anew: none of the earlier entries exist any more. */
-class BegunAnew extends Error {
-  constructor(reason: string, options?: ErrorOptions) {
-    super(`the disk tier was damaged and starts again empty: ${reason}`, options);
-    this.name = 'BegunAnew';
-  }
 }
 
 /** Creates the object that the disk thread serves. `pid` is a shared cell that receives the pid of the disk process. */

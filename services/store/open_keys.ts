@@ -12,8 +12,8 @@
  *
  * A folder of sealed records has a file `sealed` in it.
  */
-import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { accessSync, constants, existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { eraseFolder } from './erase.ts';
 import { flushFolder, KeyFault, KeyList, keyListOf } from './key_list.ts';
 
@@ -23,6 +23,19 @@ const MARK = 'sealed';
 export interface OpenedKeys {
   readonly keys: KeyList | undefined;
   readonly erased: string | undefined;
+}
+
+/**
+ * Whether an environment is opened at once: there is something of it, there is a disk key, whose list of keys is made first, or its folder
+ * cannot be made, which an operator is told before there are records.
+ */
+export function hasBegun(path: string, diskKey: Uint8Array | undefined): boolean {
+  try {
+    accessSync(`${dirname(path)}/.`, constants.W_OK);
+  } catch {
+    return true;
+  }
+  return diskKey !== undefined || existsSync(path) || existsSync(keyListOf(path));
 }
 
 /**
