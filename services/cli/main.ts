@@ -10,6 +10,7 @@ import {
   type OptionTable,
 } from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';
+import { beginStart } from '../../shared/base/start_heap.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
@@ -69,6 +70,7 @@ async function main(): Promise<void> {
     process.exit(0);
   }
   if (command !== undefined && (await ranWithoutTables(command, args))) return;
+  if (command === 'up' || roles.some((role) => role === command)) beginStart();
   const tables = await loadTables();
   if (command === undefined || ['help', '--help', '-h'].includes(command)) {
     process.stdout.write(`${HELP}\n${optionsHelp(tableOf('up', tables))}\n`);

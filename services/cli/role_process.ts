@@ -10,6 +10,7 @@ import { createLog } from '../../shared/base/log.ts';
 import { ConfigError } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
 import { DONE } from '../../shared/base/signal.ts';
+import { endStart } from '../../shared/base/start_heap.ts';
 import type { Tracing } from '../../shared/base/tracing/tracing.ts';
 import { endThreads, workerThreads } from '../../shared/base/worker_threads.ts';
 import type { OpenBus } from '../../shared/bus/bus.ts';
@@ -103,6 +104,7 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     const { serves, ...ready } = running.ready;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
     const waited = new AbortController();
+    endStart();
     if (process.send) {
       process.send(message);
       await serves?.(waited.signal);

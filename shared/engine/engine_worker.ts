@@ -1,6 +1,7 @@
 /** The engine thread: loads the model, runs the engine's loop, and ends in order when its device goes. */
 import { systemClock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
+import { collectGarbage } from '../base/start_heap.ts';
 import { workerThreads } from '../base/worker_threads.ts';
 import { MaskService } from '../grammar/matcher/mask_service.ts';
 import { shapeDigest } from '../model/model_shape.ts';
@@ -47,8 +48,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   });
   if (!model) return { submit: () => undefined, receive: () => undefined };
   const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
-  const { vocabSize } = folder.config;
-  const grammars = openGrammars(options.modelPath, vocabSize);
+  const grammars = openGrammars(options.modelPath, folder.config.vocabSize);
   const progress = new Int32Array(heartbeat);
   const loop = new EngineLoop({
     executable,
@@ -71,6 +71,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   // The served context is limited by the device's blocks as well as by the model.
   const maxModelLen = Math.min(model.maxModelLen, numBlocks * layout.spec.blockSize);
   const modelConfig = shapeDigest(shape);
+  collectGarbage();
   const loadMs = systemClock.nowMs() - startMs;
   emit({
     kind: 'ready',
@@ -79,7 +80,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       layout,
       numBlocks,
       maxModelLen,
-      vocabSize,
+      vocabSize: folder.config.vocabSize,
       modelConfig,
       modelName: folder.name,
       device: description,
