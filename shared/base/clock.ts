@@ -49,3 +49,22 @@ export function every(clock: Clock, ms: number, signal: AbortSignal, tick: () =>
   };
   void loop();
 }
+
+/**
+ * Calls `tick` at the multiples of `ms` on the clock until `signal` aborts: loops of one process that do so wake it together. `lateMs` is by
+ * how much a tick comes too late, which is long after this process was stopped; ticks of that time are left out. A tick that throws ends
+ * the process, as with {@link every}.
+ */
+export function inStep(clock: Clock, ms: number, signal: AbortSignal, tick: (lateMs: number) => void): void {
+  const loop = async (): Promise<void> => {
+    let dueMs = clock.nowMs();
+    for (;;) {
+      // A timer may fire a moment early: the multiple that it was for is not due again.
+      dueMs = Math.max((Math.floor(clock.nowMs() / ms) + 1) * ms, (Math.floor(dueMs / ms) + 1) * ms);
+      await clock.sleep(Math.ceil(dueMs - clock.nowMs()), signal);
+      if (signal.aborted) return;
+      tick(Math.max(0, clock.nowMs() - dueMs));
+    }
+  };
+  void loop();
+}

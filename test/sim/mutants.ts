@@ -411,7 +411,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'silence means nothing',
-    file: 'services/router/cluster/cluster_view.ts',
+    file: 'services/router/cluster/silence_watch.ts',
     from: 'instance.lastHeardMs < nowMs - silenceMs',
     to: 'instance.lastHeardMs < -Infinity',
   },

@@ -8,7 +8,6 @@
  * No verdict on liveness depends on an engine's progress: heartbeats come from control threads.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import { every } from '../../../shared/base/clock.ts';
 import { Condition } from '../../../shared/base/condition.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
@@ -37,10 +36,7 @@ import type { AllMembers, ClusterModel } from '../../../shared/placement/members
 import type { Placements } from '../../../shared/placement/open_placements.ts';
 import { Presence, type PresenceOptions, type RouterIdentity } from './presence.ts';
 import { Reachability } from './reachability.ts';
-
-const CHECK_MS = 100;
-/** A check that comes this late means that the router itself was stopped. */
-const MAX_LATE_MS = 500;
+import { watchSilence } from './silence_watch.ts';
 
 /** Dependencies of a ClusterView, and its callbacks for members that join, send a heartbeat or are lost. */
 export interface ClusterViewOptions extends Pick<PresenceOptions, 'policy' | 'limits'> {
@@ -70,7 +66,6 @@ export class ClusterView implements AllMembers {
   readonly #instances = new Map<string, Instance>();
   /** Models that have engines, by name. */
   readonly #models = new Map<string, ClusterModel>();
-  #lastCheckMs: number;
   readonly #presence: Presence;
   readonly #reachability: Reachability;
   readonly #placements: Placements = { last: 0 };
@@ -82,7 +77,6 @@ export class ClusterView implements AllMembers {
   constructor(options: ClusterViewOptions) {
     this.#options = options;
     const { bus, identity, clock, signal } = options;
-    this.#lastCheckMs = clock.nowMs();
     this.#stores = new CountedStores(bus, identity.epoch);
     this.#sightings = new DecodeSightings(clock);
     const { network, log } = options;
@@ -109,8 +103,12 @@ export class ClusterView implements AllMembers {
       const instance = this.#instances.get(name);
       if (instance?.member.epoch === epoch) this.#drop(instance, 'left');
     });
-    every(clock, CHECK_MS, signal, () => {
-      this.#dropSilent();
+    watchSilence({
+      ...options,
+      members: () => this.#instances.values(),
+      onSilent: (instance) => {
+        this.#drop(instance, 'silent');
+      },
     });
     const version = (): number => this.#stores.version;
     const { policy, limits } = options;
@@ -281,24 +279,6 @@ export class ClusterView implements AllMembers {
     this.#reachability.heard(instance);
     // Requests wait for an instance that is placeable again, and for one whose first heartbeat says what it can do.
     if (!wasUsable) this.#changed.notify();
-  }
-
-  #dropSilent(): void {
-    const { bus, clock, silenceMs } = this.#options;
-    const nowMs = clock.nowMs();
-    const sinceMs = nowMs - this.#lastCheckMs;
-    this.#lastCheckMs = nowMs;
-    if (!bus.isConnected) {
-      // No heartbeat can arrive without the bus, so nobody is dropped; silence is counted anew after the reconnection.
-      for (const instance of this.all()) instance.lastHeardMs = nowMs;
-      return;
-    }
-    if (sinceMs > CHECK_MS + MAX_LATE_MS) {
-      // This process was stopped, not its members: their heartbeats of that time are still to be read.
-      for (const instance of this.all()) instance.lastHeardMs += sinceMs;
-      return;
-    }
-    for (const instance of this.all()) if (instance.lastHeardMs < nowMs - silenceMs) this.#drop(instance, 'silent');
   }
 
   #drop(instance: Instance, why: 'silent' | 'left' | 'restarted'): void {

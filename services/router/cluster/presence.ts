@@ -1,5 +1,5 @@
 /** Presence of routers on the bus: announces this router, and tracks the others by their notices. */
-import { every, type Clock } from '../../../shared/base/clock.ts';
+import { inStep, type Clock } from '../../../shared/base/clock.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
 import {
   readGoodbye,
@@ -66,7 +66,7 @@ export class Presence {
     bus.subscribe(subjects.routerGone, (bytes) => {
       this.#others.delete(readGoodbye(bytes).epoch);
     });
-    every(clock, NOTICE_MS, signal, () => {
+    inStep(clock, NOTICE_MS, signal, () => {
       this.notice();
     });
   }

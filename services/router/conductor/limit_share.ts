@@ -14,7 +14,7 @@
  * - While this router is cut off the bus, it gives what it gave before. Routers that never hear one another each give the whole limit, and the
  *   only router of a cluster forgets what was used when it ends.
  */
-import { every, type Clock } from '../../../shared/base/clock.ts';
+import { inStep, type Clock } from '../../../shared/base/clock.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
 import {
   readGoodbye,
@@ -71,7 +71,6 @@ export class LimitShare {
   readonly #others = new Map<string, OtherRouter>();
   /** Since when this router hears the others; undefined before the bus is connected for the first time. */
   #connectedMs: number | undefined;
-  #checkedMs: number;
   #numRouters = 1;
   #share = 0;
   #hasLeft = false;
@@ -79,8 +78,7 @@ export class LimitShare {
   constructor(options: LimitShareOptions) {
     this.#options = options;
     const { bus, identity, clock, signal } = options;
-    this.#checkedMs = clock.nowMs();
-    if (bus.isConnected) this.#connectedMs = this.#checkedMs;
+    if (bus.isConnected) this.#connectedMs = clock.nowMs();
     bus.subscribe(subjects.router, (bytes) => {
       const { router, limits } = readRouter(bytes);
       if (router !== identity.epoch && limits) this.#hear(router, limits);
@@ -90,8 +88,8 @@ export class LimitShare {
       if (other) [other.hasLeft, other.heardMs] = [true, clock.nowMs()];
       this.#divide();
     });
-    every(clock, CHECK_MS, signal, () => {
-      this.#check();
+    inStep(clock, CHECK_MS, signal, (lateMs) => {
+      this.#check(lateMs);
     });
   }
 
@@ -165,11 +163,9 @@ export class LimitShare {
     if (!isOld && !isOver(news, this.#options.clock.nowMs())) this.#others.set(router, news);
   }
 
-  #check(): void {
+  #check(lateMs: number): void {
     const { bus, clock } = this.#options;
     const nowMs = clock.nowMs();
-    const lateMs = nowMs - this.#checkedMs - CHECK_MS;
-    this.#checkedMs = nowMs;
     if (bus.isConnected) this.#connectedMs ??= nowMs;
     // Nobody can be heard without the bus, or while this process stands still.
     if (!bus.isConnected || lateMs > LATE_MS)

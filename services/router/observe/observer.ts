@@ -1,5 +1,5 @@
 /** Everything that a router records of its cluster for people: events, alarms, health and history. Nothing that serves a request reads it. */
-import { every, type Clock } from '../../../shared/base/clock.ts';
+import { inStep, type Clock } from '../../../shared/base/clock.ts';
 import type { MemberEvent } from '../cluster/member_changes.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
 import { Alarms } from './alarms.ts';
@@ -78,11 +78,9 @@ export class Observer {
     const { clock, name } = this.#options;
     this.events.add({ kind: 'router_started', node: name, role: 'router', text: `Router ${name} started: ${where}` });
     const watch = new MemberWatch(clock, this.events, this.alarms, watched);
-    let [last, numLooks] = [clock.nowMs(), 0];
-    every(clock, LOOK_MS, signal, () => {
-      const lateMs = clock.nowMs() - last - LOOK_MS;
-      this.#delays[numLooks++ % MAX_DELAYS] = Math.max(0, lateMs);
-      last = clock.nowMs();
+    let numLooks = 0;
+    inStep(clock, LOOK_MS, signal, (lateMs) => {
+      this.#delays[numLooks++ % MAX_DELAYS] = lateMs;
       this.history.tick(watched.view.all());
       // After a stop of this process the heartbeats of that time are still to be read.
       const lastEvent = this.events.last;
@@ -90,7 +88,7 @@ export class Observer {
       this.events.flush();
       const isNews = this.events.last > lastEvent;
       const isSecond = numLooks % LOOKS_PER_SECOND === 0;
-      if (isSecond) this.links.measure(watched.view.all(), last);
+      if (isSecond) this.links.measure(watched.view.all(), clock.nowMs());
       if (!isSecond && !isNews) return;
       for (const tick of this.#ticks) tick(!isSecond);
     });
