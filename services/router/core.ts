@@ -1,6 +1,8 @@
 /** The router without its HTTP server: cluster members, the index of their blocks, and conductor and relay of each model. */
 import type { Bus } from '../../shared/bus/bus.ts';
+import type { Log } from '../../shared/base/log.ts';
 import { DecodeStreams } from '../../shared/net/decode/decode_stream.ts';
+import type { Network } from '../../shared/net/network.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { ClusterView, type ClusterViewOptions } from './cluster/cluster_view.ts';
 import { ModelView } from './cluster/model_view.ts';
@@ -64,8 +66,6 @@ export interface RouterCore {
   readonly limits: RouterLimits | undefined;
   /** Creates the view, conductor and relay of a model. `onFailover` is called when a request moves to another decode instance. */
   readonly serve: (model: string, onFailover: () => void) => ModelCore;
-  /** Ends the streams to all instances. */
-  readonly close: () => void;
   /** Removes the conductor of a model that is no longer served; lost instances are not reported to the conductor any more. */
   readonly drop: (conductor: Conductor) => void;
 }
@@ -105,9 +105,7 @@ export function createCore(
     signal,
     onEvent,
     silenceMs: config.silence_ms,
-    onJoined: (instance) => {
-      feed.add(instance);
-    },
+    onJoined: feed.add.bind(feed),
     onHeard: feed.heard.bind(feed),
     onLost: (instance) => {
       feed.remove(instance);
@@ -118,12 +116,7 @@ export function createCore(
   });
   const blocks = new TreeKeeper({ feed, index, view, network, clock, log, signal });
   const tieBreak = random.below(MAX_TIE_BREAK);
-  const decodes = new DecodeStreams(network, (address, { message }) => {
-    log.warn(
-      { address, error: message },
-      'an instance sent replies that cannot be right: its requests go on elsewhere',
-    );
-  });
+  const decodes = streamsOf(network, log, signal);
   const host = { network, decodes, clock, random, misses, router: identity.epoch, keyBits: limits?.keyBits };
   const serve = (model: string, onFailover: () => void): ModelCore => {
     const modelView = new ModelView(view, model);
@@ -138,9 +131,22 @@ export function createCore(
     return { view: modelView, conductor, relay };
   };
   const drop = (conductor: Conductor): void => void conductors.delete(conductor);
-  const losses = new LossCosts(index, view, clock);
-  const close = decodes.close.bind(decodes);
-  return { view, index, blocks, losses, policy, limits: limited, serve, drop, close };
+  return { view, index, blocks, losses: new LossCosts(index, view, clock), policy, limits: limited, serve, drop };
+}
+
+/** Returns the streams to decode instances, which end when `signal` aborts. */
+function streamsOf(network: Network, log: Log, signal: AbortSignal): DecodeStreams {
+  const decodes = new DecodeStreams(network, (address, { message }) => {
+    log.warn(
+      { address, error: message },
+      'an instance sent replies that cannot be right: its requests go on elsewhere',
+    );
+  });
+  const close = (): void => {
+    decodes.close();
+  };
+  signal.addEventListener('abort', close, { once: true });
+  return decodes;
 }
 
 function limitsOf(options: LimitShareOptions): RouterLimits {

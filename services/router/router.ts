@@ -176,7 +176,6 @@ async function build(
     },
     leave: () => {
       view.leave();
-      core.close();
       stopped.abort();
       bus.close();
     },

@@ -90,10 +90,7 @@ async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Pro
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device, ...named },
     model: config.model,
     heartbeatStatus: () => instance.heartbeatStatus(counters.openStreams),
-    finish: async (untilMs) => {
-      await finish(instance, clock, untilMs);
-      decodes.close();
-    },
+    finish: (untilMs) => finish(instance, decodes, clock, untilMs),
     close: () => instance.stop(),
   };
 }
@@ -109,9 +106,10 @@ function engineHandlers(instance: EngineInstance, decodes: DecodeServer): Handle
 }
 
 /** Drains the instance: resolves when its last sequence has ended and its last offer is answered, or at `untilMs`. */
-async function finish(instance: EngineInstance, clock: Clock, untilMs: number): Promise<void> {
+async function finish(instance: EngineInstance, decodes: DecodeServer, clock: Clock, untilMs: number): Promise<void> {
   instance.isDraining = true;
   while (instance.numSequences > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+  decodes.close();
   await Promise.race([instance.offersDrained(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
 }
 

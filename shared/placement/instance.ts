@@ -62,7 +62,7 @@ export class Instance {
     this.id = holderId(this.member);
     this.joinedMs = nowMs;
     this.lastHeardMs = nowMs;
-    // Each request on the instance adds one listener and removes it at its end, so no fixed limit applies.
+    // Each prefill, embedding and fetch there adds a listener and removes it at its end, so no fixed limit applies.
     setMaxListeners(0, this.lost.signal);
   }
 

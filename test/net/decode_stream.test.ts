@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { AsyncQueue } from '../../shared/base/async_queue.ts';
-import { systemClock } from '../../shared/base/clock.ts';
+import { systemClock, type Clock } from '../../shared/base/clock.ts';
 import { Failure, type FailureCode } from '../../shared/base/failure.ts';
 import { DecodeStreams, type DecodeCall, type DecodePeer } from '../../shared/net/decode/decode_stream.ts';
 import { DecodeServer, type DecodeOutput } from '../../shared/net/decode/served_decodes.ts';
@@ -15,7 +15,7 @@ import type { DecodeReplies, DecodeRequest, DecodeStart, SampledMessage } from '
 import { packTokens, unpackTokens } from '../../shared/protocol/packing.ts';
 import { neutralRequest } from '../../shared/protocol/request.ts';
 import { playedNetwork } from '../support/played_network.ts';
-import { turn, until } from '../support/until.ts';
+import { PATIENCE_MS, turn, until } from '../support/until.ts';
 
 const sampled = (position: number, token = position): SampledMessage => ({
   position,
@@ -98,11 +98,11 @@ class Told {
 }
 
 /** A stream of which the test reads the messages. */
-function servedOf() {
+function servedOf(clock: Clock = systemClock) {
   const requests = new AsyncQueue<DecodeRequest>();
   const outputs: DecodeOutput[] = [];
   const signals: AbortSignal[] = [];
-  const server = new DecodeServer(systemClock, (_start, { signal }, output) => {
+  const server = new DecodeServer(clock, (_start, { signal }, output) => {
     outputs.push(output);
     signals.push(signal);
     return { take: () => undefined };
@@ -392,9 +392,10 @@ describe('an instance that gets a malformed message', () => {
 
 describe('a call ends', () => {
   test('at its deadline, also when its router does not end it', async () => {
-    const { requests, replies, signals } = servedOf();
+    // The deadline has come at once.
+    const { requests, replies, signals } = servedOf({ ...systemClock, sleep: () => Promise.resolve() });
     const start = startOf('a');
-    requests.push({ slot: 0, start: { ...start, context: { ...start.context, timeoutMs: 1 } as never } });
+    requests.push({ slot: 0, start: { ...start, context: { ...start.context, timeoutMs: PATIENCE_MS } as never } });
     const [event] = (await nextOf(replies))?.events ?? [];
     assert.deepEqual([event?.slot, event?.failure?.code], [0, 'deadline_exceeded']);
     assert(signals[0]?.aborted);

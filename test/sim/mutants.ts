@@ -186,7 +186,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a decode call goes on when its caller has left (R2)',
     file: 'shared/instance/decode_call.ts',
-    from: 'this.#left = linkSignals(call.signal);',
+    from: 'this.#left = linkSignals(signal);',
     to: 'this.#left = linkSignals();',
   },
   {
@@ -423,10 +423,10 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a prefill goes on when its request has ended (R2)',
-    file: 'services/router/relay/decode_attempt.ts',
-    from: `this.#ended.abort(DONE);
-      requests.end();`,
-    to: 'requests.end();',
+    file: 'services/router/relay/attempt_blocks.ts',
+    from: `this.#unwatch();
+    this.#ended.abort(DONE);`,
+    to: 'this.#unwatch();',
   },
   {
     name: 'a request that is over keeps its generators (R2)',
@@ -636,7 +636,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'every prefill after the first round is given up before it begins',
-    file: 'services/router/relay/decode_attempt.ts',
+    file: 'services/router/relay/attempt_blocks.ts',
     from: '(this.#unwanted = new AbortController())',
     to: 'this.#unwanted',
   },
@@ -742,14 +742,14 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a fetch from a lost holder is waited for',
-    file: 'services/router/relay/decode_attempt.ts',
-    from: `requests.push({ giveUp: { round } });
+    file: 'services/router/relay/attempt_blocks.ts',
+    from: `this.#call.giveUp(round);
     };`,
     to: '};',
   },
   {
     name: 'the answer to a missing block is not counted as a round',
-    file: 'services/router/relay/decode_attempt.ts',
+    file: 'services/router/relay/attempt_blocks.ts',
     from: 'this.#numMissing++;',
     to: '',
   },
