@@ -33,6 +33,8 @@ const end = (): void => {
   server.kill('SIGTERM');
   setTimeout(() => server.kill('SIGKILL'), END_MS).unref();
 };
+// Whatever ends this process: nothing else would end the server.
+process.once('exit', () => server.kill('SIGKILL'));
 process.on('SIGTERM', end);
 process.on('SIGINT', end);
 process.on('SIGHUP', end);
@@ -54,7 +56,8 @@ createInterface({ input: server.stderr }).on('line', (line) => {
   address = /Listening for client connections on (\S+)/.exec(line)?.[1] ?? address;
   if (/Server is ready/.test(line)) {
     removeFolder();
-    process.send?.({ kind: 'ready', address: `nats://${address}`, pid: server.pid });
+    // Without a parent its end is under way.
+    process.send?.({ kind: 'ready', address: `nats://${address}`, pid: server.pid }, () => undefined);
   }
   if (!/\[(INF|DBG|TRC)\]/.test(line)) process.stderr.write(`${line}\n`);
 });

@@ -4,6 +4,8 @@ import { ConfigError } from '../../shared/base/options.ts';
 import type { ClusterConfig } from './tables.ts';
 
 const HTTP = '127.0.0.1:8000';
+/** Port at which commands and members look for a hub by default: no API of a further router is there. */
+const HUB_PORT = 8_001;
 const MAX_PORT = 65_535;
 
 /** One router, and where it listens. */
@@ -33,7 +35,7 @@ export async function routerPlaces(
   if (count === 1) return [{ name: 'router', httpBind: '', hubAddress: '' }];
   const metricsPort = portOf(metricsBind);
   const ofMetrics = metricsPort === 0 ? [] : Array.from({ length: numProcesses }, (_, i) => metricsPort + i);
-  const taken = new Set([...ofMetrics, portOf(bind || HTTP), portOf(hubBind)]);
+  const taken = new Set([...ofMetrics, portOf(bind || HTTP), portOf(hubBind), HUB_PORT]);
   const https = await rowFrom('--bind', bind || HTTP, { count, taken, isFree });
   const hubs = await rowFrom('--hub-bind', hubBind, { count, taken, isFree });
   return https.map((httpBind, i) => ({ name: `router-${i + 1}`, httpBind, hubAddress: hubs[i] ?? '' }));

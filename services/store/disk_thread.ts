@@ -173,8 +173,9 @@ export class DiskThread {
     if (this.#fault === undefined && this.#child?.isAlive !== true) {
       // Killed from outside between two calls: its committed entries survive (S1), so the control thread's index stays valid.
       const known = this.#generation;
+      const hasEntries = existsSync(this.#where.path);
       const { wiped } = await this.#openEnvironment();
-      if (wiped === undefined) this.#generation = known;
+      if (wiped === undefined || !hasEntries) this.#generation = known;
       // The caller keeps an index of the environment, and must learn that the old entries are gone.
       else throw new BegunAnew(wiped);
     }
@@ -217,8 +218,8 @@ export class DiskThread {
   }
 
   /**
-   * Opens the environment, or creates it with its first records. `entries` are in order of use, oldest first. `wiped` says why old content was set aside or erased,
-   * `fault` why there is no environment; with `hasKeyFault` an operator has to give another disk key.
+   * Opens the environment; one without records is created with the first. `entries` are in order of use, oldest first. `wiped` says why old
+   * content was set aside or erased, `fault` why there is no environment; with `hasKeyFault` an operator has to give another disk key.
    */
   async open(where: DiskPlace): Promise<{
     entries: DiskEntry[];
@@ -228,7 +229,8 @@ export class DiskThread {
     generation: number;
   }> {
     this.#where = where;
-    if (!hasBegun(where.path, where.diskKey)) {
+    // Only at the start: an environment that could not be created is tried here, as one that exists is.
+    if (this.#generation === 0 && !hasBegun(where.path, where.diskKey)) {
       [this.#fault, this.#hasKeyFault] = [undefined, false];
       return { entries: [], wiped: undefined, fault: undefined, hasKeyFault: false, generation: ++this.#generation };
     }

@@ -52,7 +52,7 @@ function readersOf(
   { config, threads, fail }: RoleContext<StoreConfig>,
   diskKey: Uint8Array | undefined,
 ): LateThread<DiskReader>[] {
-  const module = { url: new URL('./disk_reader.js', import.meta.url) };
+  const module = { url: new URL('./disk_reader.js', import.meta.url), createsFewObjects: true };
   const open = (): Thread<DiskReader> => threads.spawn<typeof startReader>(module, { diskKey }, { onDeath: fail });
   return Array.from({ length: config.disk_bytes > 0 ? NUM_READERS : 0 }, () => new LateThread(open));
 }

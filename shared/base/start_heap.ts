@@ -4,11 +4,14 @@
  * Nearly all that modules allocate while they load stays, so V8 doubles the space for new objects up to 16 MB twice (more in Node 24), keeps
  * it, and an idle process never gives it back: 10 to 30 MB. The space of a process that is at work grows as ever.
  */
-import { setFlagsFromString } from 'node:v8';
+import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /** Factors by which the space for new objects grows: not at all, and V8's own. */
 const FACTORS = { start: 1, work: 2 } as const;
+
+/** Largest heap that is collected at the end of the start: some tens of milliseconds. */
+const MAX_COLLECTED_BYTES = 128 << 20;
 
 function growBy(factor: number): void {
   setFlagsFromString(`--semi-space-growth-factor=${factor}`);
@@ -22,13 +25,15 @@ export function beginStart(): void {
 /** Call when the process is ready; collects the garbage of the start, which takes tens of milliseconds. */
 export function endStart(): void {
   growBy(FACTORS.work);
-  collectGarbage();
+  // A large heap is no garbage of the start, and takes seconds.
+  if (getHeapStatistics().used_heap_size < MAX_COLLECTED_BYTES) collectGarbage();
 }
 
 /** Collects all garbage of this thread now. V8 would once as much was allocated again, which an idle thread never does. */
 export function collectGarbage(): void {
+  // Flags are of the process: taken back, this one would be missed by another thread that has just set it. It gives contexts that are new a
+  // function `gc`, and changes none that exist.
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as () => void;
-  setFlagsFromString('--no-expose-gc');
   collect();
 }

@@ -62,6 +62,8 @@ export interface ThreadListener<E> {
 /** Location of a module that exports {@link Start}; the type argument of `spawn` names the type of that function. */
 export interface ThreadModule {
   readonly url: URL;
+  /** Whether the module creates few objects, also at work: its thread then has little room for new ones. */
+  readonly createsFewObjects?: boolean;
 }
 
 /** Starts modules on threads of their own: worker threads, or in tests the calling thread. */

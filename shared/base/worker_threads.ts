@@ -15,15 +15,16 @@ import { DONE } from './signal.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread, ThreadListener, Threads } from './threads.ts';
 
 /**
- * Young objects of a thread in MB: three spaces of 2 MB. V8 lets a worker fill 16 MB before it first collects, which a thread that is idle
- * after its start keeps. What lives longer is bounded by the process alone.
+ * Young objects, in MB, of a thread that creates few: three spaces of 2 MB. V8 lets a worker fill 16 MB before it first collects, which a
+ * thread that is idle after its start keeps. For others it would cost time: the bodies of requests are parsed in up to 1.6 of it.
  */
-const resourceLimits = { maxYoungGenerationSizeMb: 6 };
+const fewObjects = { maxYoungGenerationSizeMb: 6 };
 
 /** Starts each module in a worker thread of this process. */
 export const workerThreads: Threads = {
   spawn: (module, data, listener) => {
     const url = new URL('./thread_entry.js', import.meta.url);
+    const resourceLimits = module.createsFewObjects === true ? fewObjects : {};
     const worker = new Worker(url, { workerData: { module: module.url.href, data }, resourceLimits });
     const thread = new WorkerThread<never, never>(worker, listener);
     running.add(thread);

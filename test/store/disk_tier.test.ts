@@ -1,6 +1,6 @@
 /** The LMDB tier with its real worker thread: S1, budgets, damage; and with a worker that fails, as a full disk does. Budget: 20 s. */
 import assert from 'node:assert/strict';
-import { existsSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -378,5 +378,27 @@ describe.each([
     await until('it is open', () => tier.fault === undefined);
     await tier.put([record(1)]);
     assert(keys.has(linkOf(1).key));
+  });
+
+  test('one that cannot be created for the first records is a fault that is told once, and is created when it can be', async () => {
+    const told: string[] = [];
+    const note = (...args: unknown[]): void => void told.push(String(args[1]));
+    const log = { ...silentLog, info: note, warn: note, error: note };
+    mkdirSync(folder.path, { recursive: true });
+    const { tier, keys } = await tierOf({ log });
+    // A list of keys is made at the start, so that a wrong key is refused there.
+    assert.deepEqual([tier.fault, Atomics.load(pid, 0) > 0], [undefined, key !== undefined]);
+    rmSync(folder.path, { recursive: true, force: true });
+    writeFileSync(folder.path, 'a file where the folder should be');
+    await tier.put([record(1)]);
+    await until('it is known', () => tier.fault !== undefined);
+    await tier.put([record(1)]);
+    assert.equal(keys.size, 0);
+    rmSync(folder.path);
+    await until('it is open', () => tier.fault === undefined);
+    await tier.put([record(1)]);
+    assert(keys.has(linkOf(1).key));
+    assert(Atomics.load(pid, 0) > 0);
+    assert.equal(told.filter((message) => message === 'the disk tier is open').length, 1, told.join('; '));
   });
 });

@@ -1,6 +1,7 @@
 /**
  * Requests whose instance is stopped (SIGSTOP) in a phase that the test names, so that it can be killed there. On a busy machine a request
- * may leave the phase before the signal comes: then the instance goes on, and another request is begun.
+ * may leave the phase before the signal comes, and where its instance has little CPU time many tokens come at once: then the instance goes
+ * on, and another request is begun.
  *
  *   moment      phase of the request   victim
  *   prompt      prefilling             the instance that computes its prompt, which is in the middle of it
@@ -11,7 +12,7 @@ import type { Cluster, RequestView } from './cluster.ts';
 import { until } from './until.ts';
 
 /** Requests that are begun, at most, until one is stopped in time. */
-const ROUNDS = 10;
+const ROUNDS = 40;
 /** Looks in a row that see nothing change. */
 const NUM_SAME = 10;
 /** Tokens of an answer that its client has, at least, when its instance is stopped. */

@@ -4,7 +4,6 @@
  */
 import type { CallFor } from '../../../shared/base/call_queue.ts';
 import { Failure } from '../../../shared/base/failure.ts';
-import { LateThread } from '../../../shared/base/late_thread.ts';
 import type { Thread, ThreadModule, Threads } from '../../../shared/base/threads.ts';
 import type { BodyKind, ParsedBody, PromptBodyKind } from './body_kind.ts';
 import type { BodyReader } from './body_reader.ts';
@@ -55,7 +54,7 @@ const EMPTY = Buffer.alloc(0);
 /** Body of a request that has none. */
 export const noBody: Body = { bytes: EMPTY, release: () => undefined };
 
-/** Request bodies: limits their bytes, each and together, and parses them. Bodies over SMALL_BYTES are parsed on a thread of their own, which runs `module` and starts with the first of them. */
+/** Request bodies: limits their bytes, each and together, and parses them. Bodies over SMALL_BYTES are parsed on a thread of their own, which runs `module`. */
 export class Bodies {
   readonly #maxBytes: number;
   readonly #longest: () => number;
@@ -74,7 +73,7 @@ export class Bodies {
     this.#maxBytes = maxBytes;
     this.#longest = longest;
     this.#limits = limits;
-    this.#worker = new LateThread(() => threads.spawn<() => BodyReader>(module, undefined, { onDeath }));
+    this.#worker = threads.spawn<() => BodyReader>(module, undefined, { onDeath });
   }
 
   /** Size limit of one body in bytes: the configured one, else derived from the longest context that is served. */

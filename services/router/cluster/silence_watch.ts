@@ -5,8 +5,8 @@ import type { Instance } from '../../../shared/placement/instance.ts';
 
 /** Milliseconds between two looks for silent members; one more comes where a member becomes silent between two. */
 const CHECK_MS = 250;
-/** A look that comes this late means that the router itself was stopped. */
-const MAX_LATE_MS = 500;
+/** Looks that are further apart mean that the router itself was stopped. */
+const MAX_APART_MS = 600;
 /** A member that becomes silent this shortly before a look is left to the look. */
 const MAX_EARLY_MS = 10;
 
@@ -26,7 +26,7 @@ export interface SilenceWatchOptions {
 /** Looks for silent members until `signal` aborts. */
 export function watchSilence({ bus, clock, signal, silenceMs, members, onSilent }: SilenceWatchOptions): void {
   let lookedMs = clock.nowMs();
-  const look = (lateMs: number): void => {
+  const look = (): void => {
     const nowMs = clock.nowMs();
     const sinceMs = nowMs - lookedMs;
     lookedMs = nowMs;
@@ -35,23 +35,28 @@ export function watchSilence({ bus, clock, signal, silenceMs, members, onSilent 
       for (const instance of members()) instance.lastHeardMs = nowMs;
       return;
     }
-    if (lateMs > MAX_LATE_MS) {
+    if (sinceMs > MAX_APART_MS) {
       // This process was stopped, not its members: their heartbeats of that time are still to be read.
       for (const instance of members()) instance.lastHeardMs += sinceMs;
       return;
     }
     for (const instance of [...members()]) if (instance.lastHeardMs < nowMs - silenceMs) onSilent(instance);
   };
-  const lookWhenSilent = async (): Promise<void> => {
-    const firstMs = Math.min(...[...members()].map(({ lastHeardMs }) => lastHeardMs));
-    const dueMs = firstMs + silenceMs + 1;
-    const restMs = dueMs - clock.nowMs();
-    if (restMs >= CHECK_MS - MAX_EARLY_MS) return;
-    await clock.sleep(restMs, signal);
-    if (!signal.aborted) look(clock.nowMs() - dueMs);
+  /** Looks whenever a member becomes silent before the next look. */
+  const lookBetween = async (): Promise<void> => {
+    const nextMs = clock.nowMs() + CHECK_MS - MAX_EARLY_MS;
+    for (let beforeMs = -Infinity; ;) {
+      const firstMs = Math.min(...[...members()].map(({ lastHeardMs }) => lastHeardMs));
+      const dueMs = firstMs + silenceMs + 1;
+      if (dueMs >= nextMs || dueMs <= beforeMs) return;
+      beforeMs = dueMs;
+      await clock.sleep(Math.ceil(dueMs - clock.nowMs()), signal);
+      if (signal.aborted) return;
+      look();
+    }
   };
-  inStep(clock, CHECK_MS, signal, (lateMs) => {
-    look(lateMs);
-    void lookWhenSilent();
+  inStep(clock, CHECK_MS, signal, () => {
+    look();
+    void lookBetween();
   });
 }

@@ -84,8 +84,9 @@ export class AttemptBlocks {
   }
 
   /**
-   * Ends what is done for the blocks of a finished call, after its last prefill. When all blocks have arrived, the prefill is about to end; aborted now, its last blocks
-   * would not stay on its device, and its computed tokens would not be counted. The client already has its last token.
+   * Ends what is done for the blocks of a finished call, after its last prefill. When all blocks have arrived, the prefill is about to end;
+   * aborted now, its last blocks would not stay on its device, and its computed tokens would not be counted. The client already has its last
+   * token.
    */
   async finish(report: Report | undefined): Promise<void> {
     this.#unwatch();

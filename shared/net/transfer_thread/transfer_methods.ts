@@ -101,7 +101,7 @@ function bytesOf({ spec }: RecordLayout, hash: BlockHash): number {
   return recordShapeOf(spec, kindOf(hash)).slotBytes;
 }
 
-const copyModule = { url: new URL('./copy_worker.js', import.meta.url) };
+const copyModule = { url: new URL('./copy_worker.js', import.meta.url), createsFewObjects: true };
 
 /**
  * Returns the transfer thread's methods over the given sockets, memory and clock. Methods that use the slab throw Error before

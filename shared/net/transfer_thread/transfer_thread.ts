@@ -11,7 +11,7 @@ export interface TransferThread extends Thread<MethodsOf<typeof start>> {
 }
 
 /** Module that the transfer thread runs. */
-export const transferThreadModule = { url: new URL('./transfer_worker.js', import.meta.url) };
+export const transferThreadModule = { url: new URL('./transfer_worker.js', import.meta.url), createsFewObjects: true };
 
 /**
  * Starts the transfer thread; `onDeath` is called when it dies. With `tls`, data channels are encrypted and both ends are verified; what is
