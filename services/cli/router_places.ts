@@ -1,6 +1,6 @@
 /** Names and addresses of the routers of a local cluster. */
-import { createServer } from 'node:net';
 import { ConfigError } from '../../shared/base/options.ts';
+import { listenError } from './port_trial.ts';
 import type { ClusterConfig } from './tables.ts';
 
 const HTTP = '127.0.0.1:8000';
@@ -16,8 +16,8 @@ export interface RouterPlace {
   readonly hubAddress: string;
 }
 
-/** Whether a process may listen at this port of a host. */
-type IsFree = (host: string, port: number) => Promise<boolean>;
+/** Whether a process may listen at HOST:PORT. */
+type IsFree = (address: string) => Promise<boolean>;
 
 /** Options that say where routers listen, and how many there are. */
 type PlacesConfig = Pick<ClusterConfig, 'router' | 'bind' | 'hub_bind' | 'metrics_bind'>;
@@ -57,9 +57,10 @@ async function rowFrom(
   for (let port = first + 1; row.length < count; port++) {
     if (port > MAX_PORT)
       throw new ConfigError(`${flag} ${bind}: ${count} routers find no free ports from there on: name a lower one`);
-    if (taken.has(port) || !(await isFree(host, port))) continue;
+    const address = `${host}:${port}`;
+    if (taken.has(port) || !(await isFree(address))) continue;
     taken.add(port);
-    row.push(`${host}:${port}`);
+    row.push(address);
   }
   return row;
 }
@@ -70,16 +71,7 @@ function portOf(address: string): number {
 }
 
 /** Whether a port can be listened at. Any other trouble with the address is reported by the router that gets it. */
-function isPortFree(host: string, port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', ({ code }: NodeJS.ErrnoException) => {
-      resolve(code !== 'EADDRINUSE' && code !== 'EACCES');
-    });
-    server.listen({ host: host.replace(/^\[(.*)\]$/, '$1'), port, exclusive: true }, () => {
-      server.close(() => {
-        resolve(true);
-      });
-    });
-  });
+async function isPortFree(address: string): Promise<boolean> {
+  const code = await listenError(address);
+  return code !== 'EADDRINUSE' && code !== 'EACCES';
 }

@@ -21,10 +21,17 @@ export function cpuMsOf({ pid }: ChildProcess): number {
 }
 
 function readMs(path: string): number {
-  // The name of the thread, in brackets, may have spaces.
-  const [user, system] = readFileSync(path, 'utf8')
-    .replace(/^.*\) /, '')
-    .split(' ')
-    .slice(11, 13);
-  return 10 * (Number(user) + Number(system));
+  return cpuMsIn(readStat(path));
+}
+
+/** Returns the fields of a file `stat` of /proc after the name, which is in brackets and may have spaces: the state first. */
+export function readStat(path: string): string[] {
+  return readFileSync(path, 'utf8')
+    .replace(/^.*\) /s, '')
+    .split(' ');
+}
+
+/** Returns user and system time in milliseconds. */
+export function cpuMsIn(stat: readonly string[]): number {
+  return 10 * (Number(stat[11]) + Number(stat[12]));
 }

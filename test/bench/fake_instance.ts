@@ -27,19 +27,6 @@ export const FORMAT: Format = {
   kv: 'spec',
 };
 
-/** Report of an instance that measures nothing. */
-export const UNMEASURED_REPORT = {
-  cachedTokens: 0,
-  fetchedTokens: 0,
-  computedTokens: 0,
-  fetchedBytes: 0,
-  links: [],
-  sources: null,
-  queueMs: 0,
-  loadMs: 0,
-  computeMs: 0,
-} as const;
-
 /** Joins the hub, and sends `ready` to the parent process once it has. Returns the announcer of blocks. */
 export async function joinWithDecode({
   hub,

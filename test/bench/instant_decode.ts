@@ -7,7 +7,8 @@ import { chainOf } from '../../shared/kv/block_key.ts';
 import { formatDigest } from '../../shared/kv/format.ts';
 import { DecodeServer } from '../../shared/net/decode/served_decodes.ts';
 import { unpackTokens } from '../../shared/protocol/packing.ts';
-import { FORMAT, joinWithDecode, UNMEASURED_REPORT } from './fake_instance.ts';
+import { emptyReport } from '../support/empty_report.ts';
+import { FORMAT, joinWithDecode } from './fake_instance.ts';
 
 /** Prompts whose blocks it has told of. */
 const notified = new Set<string>();
@@ -22,7 +23,7 @@ const decode = new DecodeServer(systemClock, ({ tokens, lastDigest, request }, _
       announcer.stored('device', hash);
   }
   const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: tokens.length / 4 };
-  output.token(sampled, 'length', { ...UNMEASURED_REPORT, cachedTokens: promptLength - 1, computedTokens: 1 });
+  output.token(sampled, 'length', { ...emptyReport, cachedTokens: promptLength - 1, computedTokens: 1 });
   return { take: () => undefined };
 }).handler;
 

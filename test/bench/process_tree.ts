@@ -1,5 +1,6 @@
 /** Processes of Linux as /proc describes them: who started whom, and what each takes. */
 import { readdirSync, readFileSync } from 'node:fs';
+import { cpuMsIn, readStat } from './cpu_times.ts';
 
 /** CPU time and wake-ups of a process since it started, and the memory and threads that it has now. */
 export interface ProcessUse {
@@ -19,7 +20,7 @@ export function treeOf(root: number): number[] {
     .filter((name) => /^\d+$/.test(name))
     .flatMap((name) => {
       try {
-        return [{ pid: Number(name), parent: Number(statFields(Number(name))[1]) }];
+        return [{ pid: Number(name), parent: Number(readStat(`/proc/${name}/stat`)[1]) }];
       } catch {
         // The process has ended meanwhile.
         return [];
@@ -33,7 +34,7 @@ export function treeOf(root: number): number[] {
 
 /** Returns the process that started this one. */
 export function parentOf(pid: number): number {
-  return Number(statFields(pid)[1]);
+  return Number(readStat(`/proc/${pid}/stat`)[1]);
 }
 
 /** Returns what a process and all that it has started take together. */
@@ -50,12 +51,10 @@ export function useOf(pids: readonly number[]): ProcessUse {
 }
 
 function ownUse(pid: number): ProcessUse {
-  const fields = statFields(pid);
   const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
   const tasks = readdirSync(`/proc/${pid}/task`);
   return {
-    // User and system time, in ticks of 10 ms.
-    cpuSeconds: (Number(fields[11]) + Number(fields[12])) / 100,
+    cpuSeconds: cpuMsIn(readStat(`/proc/${pid}/stat`)) / 1_000,
     wakeUps: tasks.reduce((total, task) => total + wakeUpsOf(`/proc/${pid}/task/${task}/status`), 0),
     numThreads: tasks.length,
     rssMiB: numberOf(rollup, 'Rss') / 1_024,
@@ -77,8 +76,3 @@ function numberOf(text: string, name: string): number {
 }
 
 /** Fields of the stat file from the state on: the name before may have spaces. */
-function statFields(pid: number): string[] {
-  return readFileSync(`/proc/${pid}/stat`, 'utf8')
-    .replace(/^.*\) /s, '')
-    .split(' ');
-}

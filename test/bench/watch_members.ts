@@ -5,8 +5,7 @@
 import { every, systemClock } from '../../shared/base/clock.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { chainOf, type BlockHash, type BlockKey } from '../../shared/kv/block_key.ts';
-import { formatDigest, type Format } from '../../shared/kv/format.ts';
-import { LAYOUT_VERSION } from '../../shared/kv/kv_spec.ts';
+import { formatDigest } from '../../shared/kv/format.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
@@ -22,6 +21,7 @@ import type { Report, RequestContext, Source } from '../../shared/protocol/messa
 import { unpackTokens } from '../../shared/protocol/packing.ts';
 import { copySource } from '../support/borrowing.ts';
 import { hubOf, joinAsFake, type FakeMember } from '../support/fake_member.ts';
+import { FORMAT } from './fake_instance.ts';
 import { BLOCK_SIZE, chatTokens, numChats } from './watch_prompts.ts';
 
 /** Roles of five members in turn: 2 in 5 prefill, 2 in 5 decode, 1 in 5 stores. */
@@ -35,16 +35,7 @@ const [hub = '', modelPath = '', first = '0', last = '1', all = '1', blocks = '1
 const folder = readModelFolder(modelPath);
 const { vocabSize } = folder.config;
 const modelConfig = shapeDigest(shapeOf(folder));
-const format: Format = {
-  model: 'none',
-  weightFormat: 'none',
-  kvDtype: 'f16',
-  layoutVersion: LAYOUT_VERSION,
-  blockSize: BLOCK_SIZE,
-  numerics: 'none',
-  kv: 'spec',
-};
-const root = formatDigest(format);
+const root = formatDigest(FORMAT);
 const numStores = Math.floor(Number(all) / ROLES.length);
 const numEngines = Number(all) - numStores;
 
@@ -79,7 +70,14 @@ class InstantMember {
     const { address } = await this.#network.listen('127.0.0.1:0', calls, epoch);
     const member: Member = { name: `${this.role}-${this.#index}`, role: this.role, address, pid: process.pid, epoch };
     const seen = this.#seen;
-    const engine = { format, modelConfig, numericsClass: 'none', maxModelLen: 2_048, vocabSize, device: 'none' };
+    const engine = {
+      format: FORMAT,
+      modelConfig,
+      numericsClass: 'none',
+      maxModelLen: 2_048,
+      vocabSize,
+      device: 'none',
+    };
     await new Promise<void>((resolve) => {
       this.#fake = joinAsFake({
         member,

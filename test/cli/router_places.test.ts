@@ -10,8 +10,8 @@ const defaults = { router: 2, bind: '', hub_bind: '', metrics_bind: '' };
 const allFree = (): Promise<boolean> => Promise.resolve(true);
 const without =
   (...used: number[]) =>
-  (_host: string, port: number): Promise<boolean> =>
-    Promise.resolve(!used.includes(port));
+  (address: string): Promise<boolean> =>
+    Promise.resolve(!used.some((port) => address.endsWith(`:${port}`)));
 
 test('a single router keeps its name, and the addresses of its options', async () => {
   const places = await routerPlaces({ ...defaults, router: 1, bind: '127.0.0.1:7000' }, 3, allFree);

@@ -13,7 +13,6 @@ import {
   writeSync,
 } from 'node:fs';
 import { statfs } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { availableParallelism, freemem, tmpdir, totalmem } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -24,6 +23,7 @@ import { mapPublished, publish } from '../../../shared/base/native_memory.ts';
 import type { DevicesMeasure } from './device_checks.ts';
 import type { DiskMeasure } from './disk_checks.ts';
 import type { CpuMeasure, MemoryMeasure, PortUse } from './machine_checks.ts';
+import { listenError } from '../port_trial.ts';
 
 /** Milliseconds for all trials of devices. Shader compilers of software drivers need seconds. */
 const DEVICES_MS = 90_000;
@@ -68,22 +68,11 @@ export function canShareMemory(): boolean {
 
 /** Listens on an address for a moment, and finds out who uses it where that fails. */
 export async function measurePort(bind: string): Promise<PortUse> {
-  const at = bind.lastIndexOf(':');
-  const port = Number(bind.slice(at + 1));
-  const host = bind.slice(0, at).replace(/^\[(.*)\]$/, '$1');
-  const server = createServer();
-  const code = await new Promise<string | undefined>((done) => {
-    server.once('error', (error: NodeJS.ErrnoException) => {
-      done(error.code ?? error.message);
-    });
-    server.listen({ port, host, exclusive: true }, () => {
-      server.close(() => {
-        done(undefined);
-      });
-    });
-  });
+  const code = await listenError(bind);
   if (code === undefined) return { kind: 'free' };
-  return code === 'EADDRINUSE' ? { kind: 'used', ...ownerOf(port) } : { kind: 'refused', code };
+  return code === 'EADDRINUSE'
+    ? { kind: 'used', ...ownerOf(Number(bind.slice(bind.lastIndexOf(':') + 1))) }
+    : { kind: 'refused', code };
 }
 
 /** Measures the file system of the folder, or of the nearest one above it that exists; writes and removes a small file there. */

@@ -5,7 +5,8 @@
 import { systemClock } from '../../../shared/base/clock.ts';
 import { DecodeServer, type DecodeOutput } from '../../../shared/net/decode/served_decodes.ts';
 import type { DecodeStart } from '../../../shared/protocol/messages.ts';
-import { joinWithDecode, UNMEASURED_REPORT } from '../fake_instance.ts';
+import { emptyReport } from '../../support/empty_report.ts';
+import { joinWithDecode } from '../fake_instance.ts';
 import { obeyParent, StepClock, type ClockedSequence } from './step_clock.ts';
 import { tokenOf } from './stream_text.ts';
 
@@ -16,7 +17,7 @@ function sequenceOf({ tokens, request }: DecodeStart, output: DecodeOutput): Clo
   const { promptLength = 0, maxLength = 0, sampling } = request ?? {};
   const seed = sampling?.seedLow ?? 0;
   const first = tokens.length / 4 - promptLength;
-  const report = { ...UNMEASURED_REPORT, cachedTokens: promptLength - 1, computedTokens: 1 };
+  const report = { ...emptyReport, cachedTokens: promptLength - 1, computedTokens: 1 };
   return {
     seed,
     next: first,

@@ -18,6 +18,7 @@ import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { RequestRecord } from '../../../services/router/record/request_record.ts';
+import { emptyReport } from '../../support/empty_report.ts';
 import { playedDecode } from '../../support/played_decode.ts';
 import { PATIENCE_MS, until, turn } from '../../support/until.ts';
 import { opened } from '../../support/request_events.ts';
@@ -119,7 +120,7 @@ test('an instance that cannot do the work now is left for another one, and nothi
             throw new Failure('unavailable', 'the grammar could not be followed');
           yield {
             sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 3 },
-            report,
+            report: emptyReport,
             finish: 'stop',
           };
         }),
@@ -144,7 +145,7 @@ test('an answer that has begun goes on in its numerics class, also where another
       decode: playedDecode(async function* () {
         ran.push(name);
         const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position };
-        yield { sampled, report, finish: position > 3 ? 'stop' : undefined };
+        yield { sampled, report: emptyReport, finish: position > 3 ? 'stop' : undefined };
         if (position === 3) throw new Failure('unavailable', 'the device was lost');
       }),
     });
@@ -186,18 +187,6 @@ test('every instance that works for a request is told whose it is, and how it ra
   await listener.close(100);
 });
 
-const report = {
-  cachedTokens: 0,
-  fetchedTokens: 0,
-  computedTokens: 0,
-  queueMs: 0,
-  loadMs: 0,
-  computeMs: 0,
-  fetchedBytes: 0,
-  links: [],
-  sources: null,
-};
-
 test.each([
   ['whose blocks have all come ends by itself and is counted', 192, 'finished', 200],
   ['that nobody waits for is cut off', 160, 'cancelled', 40],
@@ -218,14 +207,14 @@ test.each([
         await begun;
         yield {
           sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 200 },
-          report: { ...report, fetchedTokens, computedTokens: 200 - fetchedTokens },
+          report: { ...emptyReport, fetchedTokens, computedTokens: 200 - fetchedTokens },
           finish: 'stop',
         };
       }),
       async *prefill() {
         hasBegun();
         await read;
-        yield { numReady: 192, numRun: 192, report: { ...report, computedTokens: 192 } };
+        yield { numReady: 192, numRun: 192, report: { ...emptyReport, computedTokens: 192 } };
       },
     });
     const instances = [instanceAt('decode', listener.address), instanceAt('prefill', listener.address)];

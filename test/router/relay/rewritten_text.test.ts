@@ -4,7 +4,6 @@ import { test } from 'vitest';
 import { TokenList } from '../../../shared/base/token_list.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import { noScope } from '../../../shared/kv/format.ts';
-import type { Report } from '../../../shared/protocol/messages.ts';
 import { neutralRequest } from '../../../shared/protocol/request.ts';
 import type { Chosen, Conductor } from '../../../shared/placement/conductor.ts';
 import { ChainCache } from '../../../services/router/relay/chain_cache.ts';
@@ -14,21 +13,10 @@ import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { RequestTrace } from '../../../services/router/record/request_trace.ts';
 import { RewrittenTextFinder } from '../../../services/router/relay/rewritten_text.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
+import { emptyReport } from '../../support/empty_report.ts';
 import { opened, placedAt } from '../../support/request_events.ts';
 
 const model = { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } };
-const report: Report = {
-  cachedTokens: 0,
-  fetchedTokens: 0,
-  computedTokens: 0,
-  fetchedBytes: 0,
-  links: [],
-  sources: null,
-  queueMs: 0,
-  loadMs: 0,
-  computeMs: 0,
-};
-
 interface Wish {
   readonly numHeld?: number;
   readonly numComputed?: number;
@@ -87,7 +75,7 @@ async function lostOf({
   });
   assert.deepEqual(trace.record.counts.lost, {}, 'nothing is known before the report');
   trace.emit(placedAt('d1'));
-  const whole = { ...report, computedTokens: numComputed ?? next.length - 32 };
+  const whole = { ...emptyReport, computedTokens: numComputed ?? next.length - 32 };
   trace.emit({ kind: 'firstToken', attempt: 1, report: whole, isFirst: true });
   return trace.record.counts.lost;
 }
