@@ -256,8 +256,14 @@ export class TextCodec {
     return known ?? undefined;
   }
 
-  /** Returns a function from ids to names of tokens, special ones included. The thread is asked for each id once. */
-  async names(ids: readonly number[]): Promise<(id: number) => TokenName> {
+  /** Returns a function from ids to names of tokens, special ones included; a promise where the thread must be asked for some, each once. */
+  names(ids: readonly number[]): ((id: number) => TokenName) | Promise<(id: number) => TokenName> {
+    return ids.every((id) => this.#names.has(id)) ? this.#nameOf : this.#askedNames(ids);
+  }
+
+  readonly #nameOf = (id: number): TokenName => this.#names.get(id) ?? NO_NAME;
+
+  async #askedNames(ids: readonly number[]): Promise<(id: number) => TokenName> {
     const missing = [...new Set(ids)].filter((id) => !this.#names.has(id));
     // In slices: the text of every stream comes from the same thread.
     for (let at = 0; at < missing.length; at += NAMES_AT_ONCE) {
@@ -269,7 +275,7 @@ export class TextCodec {
         this.#names.set(id, { bytes: Array.from(bytes), name, text, escaped, isAdded });
       });
     }
-    return (id) => this.#names.get(id) ?? NO_NAME;
+    return this.#nameOf;
   }
 
   async close(): Promise<void> {

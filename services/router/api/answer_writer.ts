@@ -1,7 +1,7 @@
 /** Writers of generated output in the form of an API: a whole answer, or a stream of events. */
 import { eachDelta, type ParsedDelta, type AnswerRuns } from './parsed_deltas.ts';
 import type { GenerationBody } from './generation_body.ts';
-import { EventStream, type EventForm } from './event_stream.ts';
+import { EventStream, type EventForm, type EventWriter } from './event_stream.ts';
 import type { RequestScope } from './request_scope.ts';
 import { countsWhole } from './samples.ts';
 
@@ -28,8 +28,8 @@ export interface WholeWriter {
 /** An answer that is about to begin, and its writers. A writer holds no promise while it takes deltas. */
 export interface AnswerWriters extends AnswerRuns {
   readonly body: GenerationBody;
-  /** Returns the writer of a stream, which gives each event to `send`. */
-  stream(send: (event: unknown) => void): StreamWriter;
+  /** Returns the writer of a stream, which gives it each event. */
+  stream(events: EventWriter): StreamWriter;
   /** Returns the writer of a whole answer. */
   whole(): WholeWriter;
 }
@@ -59,9 +59,7 @@ async function writeStream(scope: RequestScope, answer: AnswerWriters, { events,
   const { clock, stalledReaderMs, sseKeepAliveMs: keepAliveMs, metrics } = answer.context;
   const stream = new EventStream(scope, { clock, stalledReaderMs, keepAliveMs, headers, form: events });
   try {
-    const writer = answer.stream((event) => {
-      stream.send(event);
-    });
+    const writer = answer.stream(stream);
     try {
       await eachDelta(answer, scope, (delta) => {
         writer.onDelta(delta);

@@ -30,6 +30,15 @@ export interface EventForm {
   readonly end: string;
 }
 
+/** Way of the events of an answer to their stream. */
+export interface EventWriter {
+  readonly form: EventForm;
+  /** Sends an event with this value. */
+  send(value: unknown): void;
+  /** Sends an event whose text is made. */
+  sendText(event: string): void;
+}
+
 /** Content type of server-sent events. */
 export const eventStreamType = 'text/event-stream; charset=utf-8';
 
@@ -40,12 +49,14 @@ const FIRST_MS = 2_000;
  * One stream of events to a reader, with keep-alive comments between them. Whoever sends waits for {@link EventStream.room} after each delta
  * of an answer, and closes the stream when nothing more comes.
  */
-export class EventStream {
+export class EventStream implements EventWriter {
   readonly #scope: Pick<RequestScope, 'sink' | 'signal' | 'isGone'>;
   readonly #options: EventStreamOptions;
   readonly #over = new AbortController();
   /** Events of one delta of an answer at most, for a reader that is behind (P1). */
-  readonly #waiting: { readonly event: unknown }[] = [];
+  readonly #waiting: string[] = [];
+  /** Events of the delta that is being sent, which are written together. */
+  #text = '';
   #lastMs: number;
   #hasSent = false;
   #isBroken = false;
@@ -59,31 +70,42 @@ export class EventStream {
 
   /** Whether an event was sent that can still be followed by others. */
   get canGoOn(): boolean {
-    return this.#hasSent && !this.#isBroken;
+    return (this.#hasSent || this.#text !== '') && !this.#isBroken;
   }
 
-  /** Sends an event; to a reader that is behind, with the next call of {@link room}. */
-  send(event: unknown): void {
-    if (this.#waiting.length > 0 || this.#isBehind) this.#waiting.push({ event });
-    else this.#write(event);
+  get form(): EventForm {
+    return this.#options.form;
+  }
+
+  send(value: unknown): void {
+    this.sendText(this.form.event(value));
+  }
+
+  /** Sends an event with the next call of {@link room}. */
+  sendText(event: string): void {
+    if (this.#waiting.length > 0 || this.#isBehind) this.#waiting.push(event);
+    else this.#text += event;
   }
 
   /**
-   * Waits for a reader that is behind, and sends the rest of the delta; undefined while there is room. Rejects with Failure
+   * Sends the events of a delta, and waits for a reader that is behind; undefined while there is room. Rejects with Failure
    * `deadline_exceeded` when the reader stalls, `cancelled` when the request ends.
    */
   room(): Promise<void> | undefined {
+    this.#flush();
     return this.#waiting.length > 0 || this.#isBehind ? this.#catchUp() : undefined;
   }
 
   /** Ends the stream, after its last event. */
   end(): void {
+    this.#flush();
     this.#begin();
-    this.#scope.sink.end(this.#options.form.end);
+    this.#scope.sink.end(this.form.end);
   }
 
-  /** Sends no more comments. A second call does nothing. */
+  /** Sends what was to come with the next call of {@link room}, and no more comments. A second call does nothing. */
   close(): void {
+    this.#flush();
     this.#over.abort(DONE);
   }
 
@@ -97,8 +119,8 @@ export class EventStream {
       for (;;) {
         if (this.#isBehind) await drained(this.#scope, clock, stalledReaderMs);
         const next = this.#waiting.shift();
-        if (!next) return;
-        this.#write(next.event);
+        if (next === undefined) return;
+        this.#write(next);
       }
     } catch (error) {
       this.#isBroken = true;
@@ -106,11 +128,17 @@ export class EventStream {
     }
   }
 
-  #write(event: unknown): void {
+  #flush(): void {
+    const text = this.#text;
+    this.#text = '';
+    if (text !== '') this.#write(text);
+  }
+
+  #write(text: string): void {
     this.#begin();
     this.#hasSent = true;
     this.#lastMs = this.#options.clock.nowMs();
-    this.#scope.sink.write(this.#options.form.event(event));
+    this.#scope.sink.write(text);
   }
 
   #begin(): void {

@@ -2,27 +2,28 @@
 import { MAX_TEXT_BYTES, type LoggedText, type PromptLog } from '../observe/prompt_log.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
-import type { AnswerDelta } from './prompt_output.ts';
+import type { TakeOutput } from './prompt_run.ts';
 
 /** Tokens of a prompt that are decoded: one more than the log may have room for, so that it sees that the rest is missing. */
 const MAX_DECODED = MAX_TEXT_BYTES + 1;
 
-/** Yields the deltas of the request `id`, and keeps prompt and answer in `log` when the run has ended, however it ends. */
-export async function* logged(
+/** Runs the request `id`, whose deltas `run` gives to their taker, and keeps prompt and answer in `log` when it has ended, however it ends. */
+export async function logged(
   codec: Pick<ApiContext['codec'], 'hasTokenizer' | 'decode'>,
   log: PromptLog,
   { id, generation }: { readonly id: string; readonly generation: Pick<Generation, 'promptTokens' | 'isFromIds'> },
-  deltas: AsyncGenerator<AnswerDelta>,
-): AsyncGenerator<AnswerDelta> {
+  run: (take: TakeOutput) => Promise<void>,
+  take: TakeOutput,
+): Promise<void> {
   const prompt = promptOf(codec, generation);
   let text = '';
   const ids: number[] = [];
   try {
-    for await (const delta of deltas) {
+    await run((delta) => {
       if (codec.hasTokenizer && text.length <= MAX_TEXT_BYTES) text += delta.text;
       else if (ids.length <= MAX_TEXT_BYTES) ids.push(...delta.tokens.map(({ token }) => token));
-      yield delta;
-    }
+      return take(delta);
+    });
   } finally {
     log.add(id, await prompt, codec.hasTokenizer ? text : ids);
   }

@@ -1,5 +1,7 @@
 /** The output of a request's runs, delta by delta, in the order in which an answer has it: parsed, with echoed prompts and the names of tokens. */
 import type { CallFor } from '../../../shared/base/call_queue.ts';
+import { Condition } from '../../../shared/base/condition.ts';
+import { ENOUGH, type Taken } from '../../../shared/base/handover.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { TokenName } from '../../../shared/text/text.ts';
 import { numCharactersOf } from '../../../shared/text/text_stream.ts';
@@ -11,7 +13,6 @@ import type { ParsedChoice, ParsedOutput } from './parsed_choice.ts';
 import { promptSlices, promptTextOf } from './prompt_logprobs.ts';
 import { PromptOffsets } from './prompt_offsets.ts';
 import type { AnswerDelta } from './prompt_output.ts';
-import { merge } from './prompt_run.ts';
 import type { PromptRun, PromptRuns } from './samples.ts';
 import { tokenNames, type NameOf } from './token_names.ts';
 
@@ -44,43 +45,159 @@ export interface AnswerRuns {
   readonly parser?: ((trace: RequestTrace) => ParsedChoice | undefined) | undefined;
 }
 
-/** Takes a delta; waits for a reader that is behind. */
+/** Takes a delta; a promise while its reader is behind. */
 export type TakeDelta = (delta: ParsedDelta) => Promise<void> | undefined;
 
-/** Calls `take` with each delta of the output of all runs, one after the other. @throws what ends a run */
-export async function eachDelta(
-  { context, body, runs, parser }: AnswerRuns,
-  asking: CallFor,
-  take: TakeDelta,
-): Promise<void> {
-  const hasLogprobs = body.sampling.numLogprobs >= 0;
-  /** Characters of the echoed prompt, by index of each choice that has begun; 0 without an echo. */
-  const numEchoed = new Map<number, number>();
-  const parsers = runs.map(({ trace }) => parser?.(trace));
-  const parse = async (index: number, delta: AnswerDelta): Promise<void> => {
-    const run = runs[index];
-    if (!run) return;
-    const isNew = !numEchoed.has(index);
-    if (isNew) numEchoed.set(index, await echo(context, { run, index, hasLogprobs, body }, asking, take));
+/**
+ * Runs all runs of a request, and calls `take` with each delta of their output, one after the other. @throws what ends a run, or what
+ * `take` throws
+ */
+export async function eachDelta(answer: AnswerRuns, asking: CallFor, take: TakeDelta): Promise<void> {
+  const output = new AnswerOutput(answer, asking, take);
+  const runs = answer.runs.map(({ run }, index) => run((delta) => output.onDelta(index, delta)));
+  try {
+    await Promise.race([Promise.all(runs), output.failed]);
+  } finally {
+    output.close();
+  }
+}
+
+/** One choice of an answer. */
+interface Choice {
+  readonly index: number;
+  readonly run: PromptRun;
+  readonly parser: ParsedChoice | undefined;
+  /** Characters of the echoed prompt; undefined until the choice has begun, 0 without an echo. */
+  numEchoed: number | undefined;
+}
+
+/** The output of all runs of a request, on its way to one taker. */
+class AnswerOutput {
+  readonly #answer: AnswerRuns;
+  readonly #asking: CallFor;
+  readonly #take: TakeDelta;
+  readonly #hasLogprobs: boolean;
+  readonly #choices: readonly Choice[];
+  /** Prompts whose first delta was taken, and a notice of each. */
+  readonly #begun = new Set<Generation>();
+  readonly #changed = new Condition();
+  /** Resolves when the delta before is taken, which had to wait; undefined: none has to. */
+  #waiting: Promise<void> | undefined;
+  #isOver = false;
+  #fail: (error: unknown) => void = () => undefined;
+  /** Rejects with the first error of a delta on its way. */
+  readonly failed: Promise<never>;
+
+  constructor(answer: AnswerRuns, asking: CallFor, take: TakeDelta) {
+    const { body, runs, parser } = answer;
+    this.#answer = answer;
+    this.#asking = asking;
+    this.#take = take;
+    this.#hasLogprobs = body.sampling.numLogprobs >= 0;
+    this.#choices = runs.map((run, index) => ({ index, run, parser: parser?.(run.trace), numEchoed: undefined }));
+    this.failed = new Promise((_resolve, reject) => (this.#fail = reject));
+    this.failed.catch(() => undefined);
+  }
+
+  /** Takes no more deltas. */
+  close(): void {
+    this.#isOver = true;
+    this.#changed.notify();
+  }
+
+  /** Takes the next delta of a choice. Choices take turns where one has to wait. */
+  onDelta(index: number, delta: AnswerDelta): Taken {
+    const choice = this.#choices[index];
+    if (this.#isOver || !choice) return ENOUGH;
+    if (this.#waiting) return this.#waiting.then(() => this.onDelta(index, delta));
+    if (this.#isEarly(choice)) return this.#held(choice).then(() => this.onDelta(index, delta));
+    try {
+      const waiting = this.#pass(choice, delta);
+      if (!waiting) return this.#passed(choice);
+      this.#waiting = waiting
+        .catch((error: unknown) => {
+          this.#failedWith(error);
+        })
+        .then(() => (this.#waiting = undefined));
+      return this.#waiting.then(() => this.#passed(choice));
+    } catch (error) {
+      this.#failedWith(error);
+      return ENOUGH;
+    }
+  }
+
+  #failedWith(error: unknown): void {
+    this.#fail(error);
+    this.close();
+  }
+
+  /** Notes that a delta of a choice was taken. */
+  #passed({ run: { generation } }: Choice): typeof ENOUGH | undefined {
+    if (!this.#begun.has(generation)) {
+      this.#begun.add(generation);
+      this.#changed.notify();
+    }
+    return this.#isOver ? ENOUGH : undefined;
+  }
+
+  /**
+   * Whether a choice that repeats its prompt with log-probabilities has to wait for the first delta of the prompt's first sample, before
+   * which these are complete.
+   */
+  #isEarly({ run: { generation, first, echo: repeated } }: Choice): boolean {
+    if (!this.#hasLogprobs || repeated === undefined) return false;
+    return generation !== first.generation && !this.#begun.has(first.generation);
+  }
+
+  async #held(choice: Choice): Promise<void> {
+    await this.#changed.until(() => this.#isOver || !this.#isEarly(choice));
+  }
+
+  /** Hands a delta on: at once, but for a prompt to echo, unknown names of tokens and a reader that is behind. */
+  #pass(choice: Choice, delta: AnswerDelta): Promise<void> | undefined {
+    const { run, numEchoed } = choice;
+    if (numEchoed === undefined) {
+      if (run.echo !== undefined) return this.#begin(choice, delta);
+      choice.numEchoed = 0;
+    }
+    const isFirst = numEchoed === undefined;
+    if (!this.#hasLogprobs) return this.#give(choice, delta, isFirst, undefined);
+    const nameOf = tokenNames(this.#answer.context, delta.tokens, this.#answer.body.isNamingIds);
+    if (nameOf instanceof Promise) return nameOf.then((known) => this.#give(choice, delta, isFirst, known));
+    return this.#give(choice, delta, isFirst, nameOf);
+  }
+
+  async #begin(choice: Choice, delta: AnswerDelta): Promise<void> {
+    const { index, run } = choice;
+    const { context, body } = this.#answer;
+    const echoed = { run, index, hasLogprobs: this.#hasLogprobs, body };
+    choice.numEchoed = await echo(context, echoed, this.#asking, this.#take);
+    const nameOf = this.#hasLogprobs ? await tokenNames(context, delta.tokens, body.isNamingIds) : undefined;
+    await this.#give(choice, delta, false, nameOf);
+  }
+
+  #give(
+    { index, parser, numEchoed = 0 }: Choice,
+    delta: AnswerDelta,
+    isFirst: boolean,
+    nameOf: NameOf | undefined,
+  ): Promise<void> | undefined {
     const { text, tokens, finish, stopReason, matchedStop, numTokens, offset } = delta;
-    const at = (numEchoed.get(index) ?? 0) + offset;
-    const nameOf = hasLogprobs ? await tokenNames(context, tokens, body.isNamingIds) : undefined;
-    const waiting = take({
+    const at = numEchoed + offset;
+    return this.#take({
       index,
       text,
       finish,
       stopReason,
       matchedStop,
       numTokens,
-      isFirst: isNew && run.echo === undefined,
-      parsed: parsers[index]?.read(delta),
+      isFirst,
+      parsed: parser?.read(delta),
       ids: tokens.map(({ token }) => token),
       logprobs: nameOf && { tokens, nameOf, offsetOf: () => at },
       sumLogprobs: tokens.reduce((sum, { logprob }) => sum + (logprob[0] ?? 0), 0),
     });
-    if (waiting) await waiting;
-  };
-  for await (const { index, delta } of inOrder(runs, hasLogprobs)) await parse(index, delta);
+  }
 }
 
 /** Hands over the echoed prompt of a choice: one delta, or with log-probabilities one per slice. Returns its characters. */
@@ -114,35 +231,4 @@ async function echo(
     await context.clock.turn();
   }
   return numCharactersOf(text);
-}
-
-/**
- * Yields the deltas of all runs as they come. Where each choice repeats its prompt with log-probabilities, a sample's deltas wait for
- * the first delta of the prompt's first sample, before which these are complete.
- */
-async function* inOrder(
-  runs: readonly PromptRun[],
-  hasLogprobs: boolean,
-): AsyncGenerator<{ readonly index: number; readonly delta: AnswerDelta }> {
-  const begun = new Set<Generation>();
-  let waiting: { readonly index: number; readonly delta: AnswerDelta }[] = [];
-  for await (const one of merge(runs.map(({ deltas }) => deltas))) {
-    const { generation, first, echo: repeated } = runs[one.index] ?? {};
-    if (
-      hasLogprobs &&
-      repeated !== undefined &&
-      first &&
-      generation !== first.generation &&
-      !begun.has(first.generation)
-    ) {
-      waiting.push(one);
-      continue;
-    }
-    yield one;
-    if (!generation || begun.has(generation)) continue;
-    begun.add(generation);
-    const ready = waiting.filter(({ index }) => runs[index]?.first.generation === generation);
-    waiting = waiting.filter((other) => !ready.includes(other));
-    yield* ready;
-  }
 }

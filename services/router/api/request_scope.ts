@@ -35,7 +35,7 @@ export interface ScopeBounds {
 }
 
 /**
- * Lifetime of one HTTP request: its abort signal, deadline, request traces and generators, all released by {@link
+ * Lifetime of one HTTP request: its abort signal, deadline, request traces and runs, all released by {@link
  * RequestScope.dispose}.
  */
 export class RequestScope {
@@ -60,7 +60,8 @@ export class RequestScope {
   readonly #traces: RequestTrace[] = [];
   /** Open traces of each prompt that admission still counts, by the trace of its first sample. */
   readonly #admitted = new Map<string, { readonly entrant: Entrant; readonly open: Set<RequestTrace> }>();
-  readonly #generators: AsyncGenerator[] = [];
+  /** Runs that were started: at most those of all traces (P1). */
+  readonly #runs: Promise<unknown>[] = [];
   readonly #outcome: RequestOutcome | undefined;
   #names: RequestNames & { readonly tenant: string; readonly key: string };
 
@@ -184,10 +185,10 @@ export class RequestScope {
     }, 0);
   }
 
-  /** Registers a generator that is ended with the request, and returns it. */
-  own<T extends AsyncGenerator>(generator: T): T {
-    this.#generators.push(generator);
-    return generator;
+  /** Registers a run that ends with the signal, so that the request ends after it, and returns it. */
+  own<T>(run: Promise<T>): Promise<T> {
+    this.#runs.push(run);
+    return run;
   }
 
   /** Sends a whole JSON answer with status 200. */
@@ -210,7 +211,7 @@ export class RequestScope {
     this.body.release();
     this.#link.abort(DONE);
     this.#link.release();
-    await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
+    await Promise.allSettled(this.#runs);
     for (const trace of this.#traces) {
       this.leave(trace);
       const reason = this.isGone && !this.#isAdmitted ? 'abort' : 'error';

@@ -5,19 +5,19 @@ import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
 import { logged } from './logged_run.ts';
 import { samplesOf } from './new_generation.ts';
-import type { AnswerDelta } from './prompt_output.ts';
-import { runPrompt } from './prompt_run.ts';
+import { runPrompt, type TakeOutput } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
 /** The first sample of a prompt, whose counts and log-probabilities are the prompt's. */
 type FirstSample = Pick<PromptRun, 'trace' | 'generation'>;
 
-/** One sample of a prompt of a request, under way. */
+/** One sample of a prompt of a request. */
 export interface PromptRun {
   readonly trace: RequestTrace;
   readonly generation: Generation;
   readonly first: FirstSample;
-  readonly deltas: AsyncGenerator<AnswerDelta>;
+  /** Runs it, and gives its output to `take`. Rejects with what ends it before its last delta. */
+  readonly run: (take: TakeOutput) => Promise<void>;
   /** The prompt, as text or token ids, that the choice's text begins with; undefined without `echo`. */
   readonly echo: string | Uint32Array | undefined;
 }
@@ -25,7 +25,7 @@ export interface PromptRun {
 /** The samples of all prompts of a request: at least one. */
 export type PromptRuns = readonly [PromptRun, ...PromptRun[]];
 
-/** Opens the runs of a prompt: one per sample. Every one starts when its first delta is requested. */
+/** Opens the runs of a prompt: one per sample. */
 export function startSamples(
   context: ApiContext,
   scope: RequestScope,
@@ -34,10 +34,12 @@ export function startSamples(
 ): [PromptRun, ...PromptRun[]] {
   const start = (sample: FirstSample, first: FirstSample): PromptRun => {
     const { codec, promptLog } = context;
-    const run = runPrompt(context, sample.trace, sample.generation, scope);
     const { id } = sample.trace;
-    const deltas = scope.own(promptLog ? logged(codec, promptLog, { id, generation: sample.generation }, run) : run);
-    return { ...sample, first, deltas, echo };
+    const run = (take: TakeOutput): Promise<void> => runPrompt(context, sample.trace, sample.generation, scope, take);
+    const { generation: own } = sample;
+    const owned = (take: TakeOutput): Promise<void> =>
+      scope.own(promptLog ? logged(codec, promptLog, { id, generation: own }, run, take) : run(take));
+    return { ...sample, first, run: owned, echo };
   };
   trace.emit({ kind: 'read', facts: { numSamples } });
   const [own, ...others] = samplesOf(generation, numSamples, trace.id);

@@ -7,17 +7,19 @@ import type { ApiContext } from './api_context.ts';
 export type NameOf = (token: number) => TokenName;
 
 /**
- * Returns a look-up of the names of all tokens in the log-probabilities. With `isNamingIds` a token's text is `token_id:N`; without a
- * tokenizer too, and its bytes are unknown.
+ * Returns a look-up of the names of all tokens in the log-probabilities; a promise where the tokenizer must be asked for some. With
+ * `isNamingIds` a token's text is `token_id:N`; without a tokenizer too, and its bytes are unknown.
  */
-export async function tokenNames(
+export function tokenNames(
   { codec }: Pick<ApiContext, 'codec'>,
   tokens: readonly SampledMessage[],
   isNamingIds = false,
-): Promise<NameOf> {
+): NameOf | Promise<NameOf> {
   if (!codec.hasTokenizer) return idAsName;
-  const nameOf = await codec.names(tokens.flatMap(({ token, topTokens }) => [token, ...topTokens]));
-  return isNamingIds ? (id) => ({ ...nameOf(id), text: `token_id:${id}` }) : nameOf;
+  const shown = (nameOf: NameOf): NameOf =>
+    isNamingIds ? (id) => ({ ...nameOf(id), text: `token_id:${id}` }) : nameOf;
+  const names = codec.names(tokens.flatMap(({ token, topTokens }) => [token, ...topTokens]));
+  return names instanceof Promise ? names.then(shown) : shown(names);
 }
 
 function idAsName(id: number): TokenName {

@@ -2,10 +2,10 @@
  * One attempt at a request on one decode instance: a Decode call, a Prefill call alongside it, and another Prefill where one was
  * lost. When the attempt fails, the relay chooses the next instance.
  *
- * The call ends when its consumer stops or its signal aborts, and with the stream of its instance, for instance when that is lost.
+ * The call ends when its taker has enough or its signal aborts, and with the stream of its instance, for instance when that is lost.
  */
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
-import { AsyncQueue } from '../../../shared/base/async_queue.ts';
+import { Handover, type Taken } from '../../../shared/base/handover.ts';
 import { DONE } from '../../../shared/base/signal.ts';
 import { peerFailure } from '../../../shared/net/peer_failure.ts';
 import type { DecodeCall, DecodeListener } from '../../../shared/net/decode/decode_stream.ts';
@@ -30,7 +30,10 @@ export interface GeneratedToken {
   readonly finish: Finish;
 }
 
-/** One attempt at a request: runs the Decode call and its prefills, and yields the output tokens. */
+/** Takes the output tokens of a request one after the other. It must not throw: relay takes an error for one of the instance. */
+export type TakeToken = (generated: GeneratedToken) => Taken;
+
+/** One attempt at a request: runs the Decode call and its prefills, and gives the output tokens to their taker as they come. */
 export class DecodeAttempt implements DecodeListener {
   readonly #options: AttemptOptions;
   readonly #inFlight: InFlightRequest;
@@ -46,8 +49,8 @@ export class DecodeAttempt implements DecodeListener {
   readonly #over = new AbortController();
   /** Output tokens received in this attempt. */
   #numTokens = 0;
-  /** Tokens that the relay has not read yet; bounded by those of the answer (P1): a reader that is behind holds up nobody else. */
-  readonly #received = new AsyncQueue<GeneratedToken>();
+  /** Way of the tokens to their taker; those that wait are bounded by the answer's (P1): a reader that is behind holds up nobody else. */
+  #output: Handover<GeneratedToken> | undefined;
   /** The Decode call, once it is started, and its placement. */
   #call: DecodeCall | undefined;
   #placed: PlacedCall | undefined;
@@ -82,40 +85,42 @@ export class DecodeAttempt implements DecodeListener {
     this.#number = inFlight.numAttempts;
   }
 
-  async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
+  /** Runs until the last token was taken, or `take` has enough. @throws Failure that ended the attempt before */
+  async run(signal: AbortSignal, take: TakeToken): Promise<void> {
     const { trace, generation } = this.#inFlight;
     let isRecorded = false;
     const record = (): void => {
       if (!isRecorded) trace.emit({ kind: 'attempt', attempt: this.#number, outcome: this.#outcome ?? '' });
       isRecorded = true;
     };
+    const output = (this.#output = new Handover((generated) => {
+      // Counted as they are taken, because the answer may end before the attempt does. The one token of a prompt that is wanted alone is
+      // no output.
+      if (!generation.isPromptOnly) trace.emit(TOKEN);
+      if (generated.finish) {
+        record();
+        this.#learn('tbtMs');
+      }
+      return take(generated);
+    }));
     const leave = (): void => {
-      // An answer that is complete is read to its end.
+      // An answer that is complete is taken to its end.
       if (this.#isOver) return;
       const { reason } = signal as { reason: unknown };
-      this.#received.fail(reason instanceof Failure ? reason : new Failure('cancelled', 'the caller went away'));
+      output.fail(reason instanceof Failure ? reason : new Failure('cancelled', 'the caller went away'));
       this.#close('cancelled');
     };
     signal.addEventListener('abort', leave, { once: true });
     try {
       if (signal.aborted) leave();
       else this.#start();
-      for await (const generated of this.#received) {
-        // Counted as they are read, because the answer may end before the attempt does. The one token of a prompt that is wanted alone is
-        // no output.
-        if (!generation.isPromptOnly) trace.emit(TOKEN);
-        if (generated.finish) {
-          record();
-          this.#learn('tbtMs');
-        }
-        yield generated;
-      }
+      await output.ended;
     } catch (error) {
       this.#close(asFailure(error).message);
       throw error;
     } finally {
       signal.removeEventListener('abort', leave);
-      // The consumer stopped reading: the client disconnected, or a stop string matched.
+      // The taker has enough: the client disconnected, or a stop string matched.
       this.#close(signal.aborted ? 'cancelled' : 'stopped');
       record();
     }
@@ -183,11 +188,14 @@ export class DecodeAttempt implements DecodeListener {
     for (const id of sampled.topTokens) this.#checkId(id);
     try {
       this.#applyToken(report);
-      this.#received.push({ sampled, finish });
-      if (finish) this.#finished();
     } catch (error) {
       this.#failed(asFailure(error));
+      return;
     }
+    // The last token is taken by an attempt that is over.
+    if (finish) this.#close('finished');
+    this.#output?.push({ sampled, finish });
+    if (finish) this.#output?.end();
   }
 
   /** @throws Failure `internal` when the id is outside the vocabulary */
@@ -212,13 +220,8 @@ export class DecodeAttempt implements DecodeListener {
   }
 
   #failed(failure: Failure): void {
-    this.#received.end(failure);
+    this.#output?.end(failure);
     this.#close(failure.message);
-  }
-
-  #finished(): void {
-    this.#received.end();
-    this.#close('finished');
   }
 
   /** Ends the attempt, with what it was waiting for (R2). A second call does nothing. */

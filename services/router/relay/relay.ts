@@ -1,15 +1,16 @@
 /**
- * Runs one prompt through the cluster and yields its tokens, each once and in order (R1), whatever fails on the way.
+ * Runs one prompt through the cluster and hands over its tokens, each once and in order (R1), whatever fails on the way.
  *
  *   place ──► Decode ══tokens══►             a lost decode instance: place again, with the longer list
  *        └──► Prefill (blocks, not tokens)   a lost prefill: decode reports missing, place a prefill for the rest
  *
- * The token ids are the truth: nothing else is needed to go on elsewhere. When the consumer stops, every call is cancelled (R2).
+ * The token ids are the truth: nothing else is needed to go on elsewhere. When their taker has enough, every call is cancelled (R2).
  */
 import { Backoff } from '../../../shared/base/backoff.ts';
 import { Failure } from '../../../shared/base/failure.ts';
+import type { Taken } from '../../../shared/base/handover.ts';
 import type { AttemptOptions } from './attempt_options.ts';
-import { DecodeAttempt, type GeneratedToken } from './decode_attempt.ts';
+import { DecodeAttempt, type GeneratedToken, type TakeToken } from './decode_attempt.ts';
 import type { Chosen } from '../../../shared/placement/conductor.ts';
 import { sampleWork } from '../../../shared/placement/placed_work.ts';
 import { BusyOrder, rankedOf } from './busy_order.ts';
@@ -34,6 +35,13 @@ export interface RelayOptions extends AttemptOptions {
   readonly onFailover: () => void;
   /** Bits of a block key, as {@link ChainCache} takes them. */
   readonly keyBits?: number | undefined;
+}
+
+/** How long a request may run. */
+export interface GenerationBounds {
+  /** Its deadline, in ms on the router's clock. */
+  readonly untilMs: number;
+  readonly signal: AbortSignal;
 }
 
 /** Runs the requests of one model through the cluster, with failover, and caches their block chains. */
@@ -84,13 +92,16 @@ export class Relay {
     return prepared ?? new RequestChain(this.#options.clock, generation.request.scope, this.#chains);
   }
 
-  /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
-  async *generate(
+  /**
+   * Gives the tokens to `take` until the last one, or until that has enough. @throws Failure when the request cannot be finished; tokens
+   * given before stay valid.
+   */
+  async generate(
     generation: Generation,
     trace: RequestTrace,
-    untilMs: number,
-    signal: AbortSignal,
-  ): AsyncGenerator<GeneratedToken> {
+    { untilMs, signal }: GenerationBounds,
+    take: TakeToken,
+  ): Promise<void> {
     const { clock, random } = this.#options;
     const inFlight: InFlightRequest = {
       generation,
@@ -110,7 +121,7 @@ export class Relay {
     try {
       while (numIdle < MAX_IDLE_ATTEMPTS) {
         const numBefore = inFlight.tokens.length;
-        if (yield* this.#attempt(inFlight)) return;
+        if (await this.#attempt(inFlight, take)) return;
         const hasMoved = inFlight.tokens.length > numBefore;
         if (hasMoved) inFlight.backoff.reset();
         numIdle = hasMoved || inFlight.last?.code === 'overloaded' ? 0 : numIdle + 1;
@@ -124,7 +135,7 @@ export class Relay {
   }
 
   /** Runs one attempt. Returns true when the request is finished, false when another attempt may help. @throws Failure when none can. */
-  async *#attempt(inFlight: InFlightRequest): AsyncGenerator<GeneratedToken, boolean> {
+  async #attempt(inFlight: InFlightRequest, take: TakeToken): Promise<boolean> {
     const { generation, tokens, excluded, trace, signal } = inFlight;
     trace.emit({ kind: 'placing' });
     const placed = await this.#place(inFlight);
@@ -135,18 +146,22 @@ export class Relay {
     excluded.beginAttempt();
     inFlight.numAttempts++;
     const attempt = new DecodeAttempt(this.#options, inFlight, placed);
-    const compared = inFlight.numAttempts === 1 ? this.#rewrittenText.compare(inFlight, chosen) : undefined;
+    /** Resolves when the request is compared, before which no token is given; undefined from then on. */
+    let comparing = inFlight.numAttempts === 1 ? this.#rewrittenText.compare(inFlight, chosen) : undefined;
+    const compared = (): void => {
+      comparing = undefined;
+    };
+    comparing?.then(compared, compared);
+    const give = (generated: GeneratedToken): Taken => {
+      tokens.push(generated.sampled.token);
+      inFlight.numericsClass = chosen.decode.numericsClass;
+      if (!isBegun) this.#order.placed(inFlight.ranked, () => predictedMs(chosen, expectedTokens(lengths, inFlight)));
+      isBegun = true;
+      return take(generated);
+    };
     try {
-      for await (const reply of attempt.run(signal)) {
-        await compared;
-        tokens.push(reply.sampled.token);
-        inFlight.numericsClass = chosen.decode.numericsClass;
-        if (!isBegun) this.#order.placed(inFlight.ranked, () => predictedMs(chosen, expectedTokens(lengths, inFlight)));
-        isBegun = true;
-        yield reply;
-        if (reply.finish) return true;
-      }
-      throw new Failure('internal', 'an attempt ended without its last token');
+      await attempt.run(signal, (generated) => comparing?.then(() => give(generated)) ?? give(generated));
+      return true;
     } catch (error) {
       const failure = await retryAfter(error, { ...this.#options, order: this.#order }, inFlight, chosen.decode);
       const outputTokens = tokens.length - generation.promptTokens.length;

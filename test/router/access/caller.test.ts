@@ -16,10 +16,13 @@ import { HttpSeries } from '../../../services/router/metrics/http_series.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { RequestTrace } from '../../../services/router/record/request_trace.ts';
 import type { Embedding } from '../../../services/router/relay/embedding_run.ts';
+import type { GeneratedToken, TakeToken } from '../../../services/router/relay/decode_attempt.ts';
+import type { GenerationBounds } from '../../../services/router/relay/relay.ts';
 import type { Generation } from '../../../services/router/relay/generation.ts';
 import type { PreviewedRequest } from '../../../services/router/relay/preview.ts';
 import type { HttpApp } from '../../../services/router/router.ts';
 import { surfaces } from '../../../services/router/surfaces/registry.ts';
+import { pushed } from '../../support/pulled.ts';
 import { until } from '../../support/until.ts';
 import { bodiesWithoutThreads, contextParts } from '../api_context.ts';
 import { host } from '../surfaces/support.ts';
@@ -78,8 +81,8 @@ class World {
     of: () => this.context,
     codec: { hasTokenizer: false, decode: (lists: readonly unknown[]) => Promise.resolve(lists.map(() => '')) },
     relay: {
-      generate: (generation: Generation, trace: RequestTrace, _: number, signal: AbortSignal) =>
-        this.#generate(generation, trace, signal),
+      generate: (generation: Generation, trace: RequestTrace, { signal }: GenerationBounds, take: TakeToken) =>
+        pushed(this.#generate(generation, trace, signal))(take),
       embed: ({ origin, scope }: Embedding) => {
         this.seen.push({ ...origin, scope, ttftMs: undefined });
         return Promise.resolve(Float32Array.of(1));
@@ -91,7 +94,11 @@ class World {
     },
   } as unknown as ApiContext;
 
-  async *#generate({ origin, request }: Generation, trace: RequestTrace, signal: AbortSignal): AsyncGenerator {
+  async *#generate(
+    { origin, request }: Generation,
+    trace: RequestTrace,
+    signal: AbortSignal,
+  ): AsyncGenerator<GeneratedToken> {
     this.seen.push({ ...origin, scope: request.scope, ttftMs: trace.record.facts.targets?.ttftMs });
     await abortable(this.onRelay(), signal, () => new Failure('cancelled', 'the client went away'));
     yield { sampled: { token: 1, logprob: [], topTokens: [], topLogprobs: [], position: 1 }, finish: 'length' };

@@ -4,9 +4,11 @@ import { test } from 'vitest';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { AnswerDelta } from '../../../services/router/api/prompt_output.ts';
 import { writeAnswer, type AnswerWriters, type StreamWriter } from '../../../services/router/api/answer_writer.ts';
+import type { EventWriter } from '../../../services/router/api/event_stream.ts';
 import type { RequestScope } from '../../../services/router/api/request_scope.ts';
 import { openaiEvents } from '../../../services/router/surfaces/openai/events.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
+import { pushed } from '../../support/pulled.ts';
 import { turn } from '../../support/until.ts';
 
 const nothing = { tokens: [], offset: 0, numTokens: 1, finish: undefined, stopReason: null, matchedStop: null };
@@ -28,11 +30,11 @@ function streamed(
   const answer = {
     context: { clock: new SimulatedClock(), stalledReaderMs: 60_000, sseKeepAliveMs: 0, metrics },
     body: { isStream: true, sampling: { numLogprobs: -1 } },
-    runs: [{ ...sample, first: sample, deltas: deltas(), echo: undefined }],
-    stream: (send: (event: unknown) => void): StreamWriter => ({
+    runs: [{ ...sample, first: sample, run: pushed(deltas()), echo: undefined }],
+    stream: (events: EventWriter): StreamWriter => ({
       hasCounts: true,
       onDelta: ({ text }) => {
-        send(text);
+        events.send(text);
       },
       end: () => undefined,
       ...writer,

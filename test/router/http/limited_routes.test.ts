@@ -14,10 +14,13 @@ import { listenHttp } from '../../../services/router/http/http_server.ts';
 import { HttpSeries } from '../../../services/router/metrics/http_series.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { RequestTrace } from '../../../services/router/record/request_trace.ts';
+import type { GeneratedToken, TakeToken } from '../../../services/router/relay/decode_attempt.ts';
+import type { GenerationBounds } from '../../../services/router/relay/relay.ts';
 import type { Generation } from '../../../services/router/relay/generation.ts';
 import type { HttpApp } from '../../../services/router/router.ts';
 import { surfaces } from '../../../services/router/surfaces/registry.ts';
 import { systemClock } from '../../../shared/base/clock.ts';
+import { pushed } from '../../support/pulled.ts';
 import { until } from '../../support/until.ts';
 import { bodiesWithoutThreads, contextParts } from '../api_context.ts';
 import { host } from '../surfaces/support.ts';
@@ -66,7 +69,8 @@ class World {
     codec: this.codec,
     relay: {
       expectedLength: () => Promise.resolve(EXPECTED),
-      generate: (generation: Generation, trace: RequestTrace) => this.#generate(generation, trace),
+      generate: (_generation: Generation, trace: RequestTrace, _bounds: GenerationBounds, take: TakeToken) =>
+        pushed(this.#generate(trace))(take),
       embed: (_embedding: unknown, trace: RequestTrace) => {
         this.#place(trace);
         return Promise.resolve(Float32Array.of(1));
@@ -111,7 +115,7 @@ class World {
     trace.emit({ kind: 'placed', decode: 'd', reason: '', explanation: undefined, heldTokens: 0, isPrefilling: false });
   }
 
-  async *#generate(_generation: Generation, trace: RequestTrace): AsyncGenerator {
+  async *#generate(trace: RequestTrace): AsyncGenerator<GeneratedToken> {
     await this.onRelay();
     this.#place(trace);
     for (let i = 1; i <= GENERATED; i++) {

@@ -9,6 +9,7 @@ import { parseJson, readIds } from '../../../services/router/api/body_parts.ts';
 import type { AnswerDelta } from '../../../services/router/api/prompt_output.ts';
 import { requestJson } from '../../../services/router/record/request_json.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
+import { pulled, pushed } from '../../support/pulled.ts';
 import { kindOf } from '../../support/request_kind.ts';
 
 test('the last 1,000 texts are kept, 16 KiB of each, and no half of a character', () => {
@@ -39,12 +40,15 @@ test('a run that its client leaves is logged as far as it came', async () => {
     decode: ([ids]: readonly (readonly number[])[]) => Promise.resolve([String(ids)]),
   };
   const promptTokens = Uint32Array.of(5, 6);
-  const left = logged(decoder, log, { id: 'a', generation: { promptTokens } }, run());
+  const left = pulled<AnswerDelta>((take) =>
+    logged(decoder, log, { id: 'a', generation: { promptTokens } }, pushed(run()), take),
+  );
   await left.next();
   await left.next();
   await left.return(undefined);
   expect(log.of('a')).toEqual({ prompt: '5,6', answer: 'one two ', cut: [] });
-  const whole = logged(decoder, log, { id: 'b', generation: { promptTokens, isFromIds: true } }, run());
+  const fromIds = { id: 'b', generation: { promptTokens, isFromIds: true } };
+  const whole = pulled<AnswerDelta>((take) => logged(decoder, log, fromIds, pushed(run()), take));
   for (let isOver = false; !isOver;) isOver = (await whole.next()).done === true;
 
   expect(log.of('b')).toEqual({ prompt: [5, 6], answer: 'one two three ', cut: [] });

@@ -26,6 +26,7 @@ import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import { playedDecode, type PlayedReply, type PlayedRequest } from '../../support/played_decode.ts';
+import { pulled } from '../../support/pulled.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { aborted, PATIENCE_MS, staysSo, turn, until } from '../../support/until.ts';
 import { opened } from '../../support/request_events.ts';
@@ -172,7 +173,7 @@ function worldOf({
       numTokens: NUM_TOKENS,
     },
   );
-  const run = (): AsyncGenerator<GeneratedToken> => attempt.run(left.signal);
+  const run = (): AsyncGenerator<GeneratedToken> => pulled((take) => attempt.run(left.signal, take));
   return {
     run,
     asked,
@@ -214,7 +215,7 @@ const sourceOf = (start: number, end: number, address = 'holder:1'): Source => (
 });
 
 describe('tokens', () => {
-  test('R1: each is yielded once and in order', async () => {
+  test('R1: each is given once and in order', async () => {
     const world = worldOf({
       async *decode() {
         for (const position of [11, 12]) yield token(position);

@@ -112,11 +112,11 @@ class Scene {
     const trace = this.#log.open('r', kindOf(ENDPOINT), { clientId: undefined, traceId: undefined });
     trace.emit({ kind: 'read', facts: { targets, promptTokens: PROMPT.length } });
     const leaving = new AbortController();
-    const tokens = this.relay.generate(generation, trace, 60_000, leaving.signal);
-    const first = tokens.next().catch(() => undefined);
+    const bounds = { untilMs: 60_000, signal: leaving.signal };
+    const ended = this.relay.generate(generation, trace, bounds, () => undefined).catch(() => undefined);
     while (this.decided.length < 2) await turn();
     leaving.abort(new Failure('cancelled', 'enough'));
-    await first;
+    await ended;
   }
 }
 

@@ -15,11 +15,14 @@ import { Conductor } from '../../../shared/placement/conductor.ts';
 import { MeanLengthPredictor } from '../../../services/router/conductor/length_predictor.ts';
 import { LongestPrefixPolicy } from '../../../shared/placement/longest_prefix_policy.ts';
 import type { PrefixIndex } from '../../../shared/placement/prefix_index/prefix_index.ts';
+import type { GeneratedToken } from '../../../services/router/relay/decode_attempt.ts';
+import type { Generation } from '../../../services/router/relay/generation.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { RequestRecord } from '../../../services/router/record/request_record.ts';
 import { emptyReport } from '../../support/empty_report.ts';
 import { playedDecode } from '../../support/played_decode.ts';
+import { pulled } from '../../support/pulled.ts';
 import { PATIENCE_MS, until, turn } from '../../support/until.ts';
 import { opened } from '../../support/request_events.ts';
 
@@ -29,7 +32,7 @@ function asked(
   instances: readonly Instance[],
   numTokens: number,
   onFailover: () => void,
-): { tokens: ReturnType<Relay['generate']>; record: RequestRecord } {
+): { tokens: AsyncGenerator<GeneratedToken>; record: RequestRecord } {
   const view = {
     model: { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } },
     of: (role: string) => instances.filter(({ member }) => member.role === role),
@@ -61,22 +64,19 @@ function asked(
     onFailover,
   });
   const trace = opened(new RequestLog(systemClock, [], 8), 'r', { promptTokens: numTokens });
-  const tokens = relay.generate(
-    {
-      promptTokens: Uint32Array.from({ length: numTokens }, (_, i) => i + 1),
-      request: neutralRequest(numTokens, numTokens + 5),
-      isPromptOnly: false,
-      isOpenEnded: false,
-      origin: { tenant: 'a tenant', priority: 3 },
-      ownStopTokenIds: [],
-      stopTexts: new Map(),
-      promptLogprobs: undefined,
-      text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
-    },
-    trace,
-    systemClock.nowMs() + PATIENCE_MS,
-    new AbortController().signal,
-  );
+  const generation: Generation = {
+    promptTokens: Uint32Array.from({ length: numTokens }, (_, i) => i + 1),
+    request: neutralRequest(numTokens, numTokens + 5),
+    isPromptOnly: false,
+    isOpenEnded: false,
+    origin: { tenant: 'a tenant', priority: 3 },
+    ownStopTokenIds: [],
+    stopTexts: new Map(),
+    promptLogprobs: undefined,
+    text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
+  };
+  const bounds = { untilMs: systemClock.nowMs() + PATIENCE_MS, signal: new AbortController().signal };
+  const tokens = pulled<GeneratedToken>((take) => relay.generate(generation, trace, bounds, take));
   return { tokens, record: trace.record };
 }
 

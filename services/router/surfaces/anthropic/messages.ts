@@ -3,7 +3,8 @@ import { scopeNumber } from '../../../../shared/kv/format.ts';
 import type { ParsedDelta } from '../../api/parsed_deltas.ts';
 import type { StreamWriter, WholeWriter } from '../../api/answer_writer.ts';
 import { anthropicLimitHeaders } from '../../api/limit_headers.ts';
-import { eventStreamType, type EventForm } from '../../api/event_stream.ts';
+import { eventStreamType, type EventForm, type EventWriter } from '../../api/event_stream.ts';
+import { EventTemplate, LastTemplate } from '../../api/event_template.ts';
 import { piecesOf } from '../../api/parsed_choice.ts';
 import type { Surface } from '../../api/surface.ts';
 import type { RequestCounts } from '../../record/request_counts.ts';
@@ -42,7 +43,7 @@ export const messageSurface: Surface<ChatBody> = {
   headers: requestIdHeader,
   async answer(request) {
     const chat = await startChat(request, true);
-    return { ...chat, stream: (send) => streamedMessage(chat, send), whole: () => wholeMessage(chat) };
+    return { ...chat, stream: (events) => streamedMessage(chat, events), whole: () => wholeMessage(chat) };
   },
 };
 
@@ -92,9 +93,18 @@ function wholeMessage(chat: StartedChat): WholeWriter {
   };
 }
 
-function streamedMessage(chat: StartedChat, send: (event: MessageEvent) => void): StreamWriter {
+function streamedMessage(chat: StartedChat, events: EventWriter): StreamWriter {
   const { counts } = chat.runs[0].trace.record;
   const blocks = new AnswerBlocks();
+  /** The text deltas of a block, which differ in their text alone. */
+  const template = new LastTemplate();
+  const send = (event: MessageEvent): void => {
+    const { index, delta } = event as { readonly index?: number; readonly delta?: { readonly text?: string } };
+    const made = (): EventTemplate =>
+      new EventTemplate(1, ([text]) => events.form.event({ ...event, delta: { ...delta, text } }));
+    if (delta?.text === undefined) events.send(event);
+    else events.sendText(template.of(String(index), made).fill(JSON.stringify(delta.text)));
+  };
   let last: ParsedDelta | undefined;
   return {
     hasCounts: true,

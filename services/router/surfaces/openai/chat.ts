@@ -86,6 +86,12 @@ function chatFormat(context: ApiContext, body: ChatBody): AnswerFormat<readonly 
       prompt_token_ids: isReturningIds ? Array.from(promptTokens) : null,
     }),
     hasPromptLogprobsInChoice: false,
+    plain(part) {
+      if (part.finish || part.isFirst || isReturningIds) return undefined;
+      const [piece, second] = piecesOf(part);
+      if (second || piece?.kind === 'call') return undefined;
+      return piece?.kind === 'reasoning' && !includesReasoning ? undefined : piece;
+    },
     chunks: (part, logprobs, promptTokens) => chatChunks(part, logprobs, body, promptIds(promptTokens)),
   };
 }

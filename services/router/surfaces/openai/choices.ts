@@ -5,6 +5,8 @@
 import type { ParsedDelta, AnswerRuns } from '../../api/parsed_deltas.ts';
 import type { AnswerWriters, StreamWriter, WholeWriter } from '../../api/answer_writer.ts';
 import type { ApiContext } from '../../api/api_context.ts';
+import type { EventWriter } from '../../api/event_stream.ts';
+import { EventTemplate, LastTemplate } from '../../api/event_template.ts';
 import { countsOf, type PromptRun, type PromptRuns } from '../../api/samples.ts';
 import type { RequestTrace } from '../../record/request_trace.ts';
 import type { Generation } from '../../relay/generation.ts';
@@ -31,6 +33,9 @@ export interface ChoiceChunk {
   readonly isOpening?: boolean;
 }
 
+/** A piece of an answer that is text. */
+export type TextPiece = Exclude<OutputDelta, { readonly kind: 'call' }>;
+
 /** Format of an endpoint's answers: ids, choices, stream chunks and log-probabilities. */
 export interface AnswerFormat<L> {
   readonly idPrefix: string;
@@ -45,6 +50,11 @@ export interface AnswerFormat<L> {
   rest(promptTokens: Uint32Array): Record<string, unknown>;
   /** Whether log-probabilities of the prompt stand in each choice; otherwise they stand next to the choices. */
   readonly hasPromptLogprobsInChoice: boolean;
+  /**
+   * Returns the text of a delta that is one chunk, and differs in it alone from others of its kind in its choice; undefined for any other
+   * delta. Called for deltas without log-probabilities.
+   */
+  plain(delta: ParsedDelta): TextPiece | undefined;
   /** Returns the stream chunks of one delta, whose log-probabilities are null when not requested; may be empty. */
   chunks(delta: ParsedDelta, logprobs: L | null, promptTokens: Uint32Array): readonly ChoiceChunk[];
 }
@@ -70,7 +80,7 @@ export function choiceWriters<L>(started: StartedChoices, format: AnswerFormat<L
   const { context, body, runs } = started;
   return {
     ...started,
-    stream: (send) => streamedChoices(context, body, runs, format, send),
+    stream: (events) => streamedChoices(context, body, runs, format, events),
     whole: () => wholeChoices(context, body, runs, format),
   };
 }
@@ -191,30 +201,57 @@ function streamedChoices<L>(
   body: CommonBody,
   runs: PromptRuns,
   format: AnswerFormat<L>,
-  send: (event: unknown) => void,
+  events: EventWriter,
 ): StreamWriter {
   const head = envelopeOf(context, format, runs[0].trace, format.object.chunk);
-  const numSent = runs.map(() => 0);
+  const choices = runs.map((run): StreamedChoice => ({ run, numSent: 0, template: new LastTemplate() }));
   const usage = ({ first, trace: { record } }: PromptRun, numTokens: number): { usage?: Usage | null } => {
     if (!body.hasUsage) return {};
     return { usage: body.hasContinuousUsage ? usageOf(countsOf([first]), { counts: record.counts, numTokens }) : null };
   };
+  const chunksOf = (delta: ParsedDelta, { run, numSent }: StreamedChoice, before: number): object[] => {
+    const logprobs = delta.logprobs ? format.logprobs(delta.logprobs) : null;
+    return format.chunks(delta, logprobs, run.generation.promptTokens).map(({ choice, fields, isOpening }) => ({
+      ...head,
+      choices: [choice],
+      ...usage(run, isOpening ? before : numSent),
+      ...fields,
+    }));
+  };
+  const textChunk = (delta: ParsedDelta, choice: StreamedChoice, piece: TextPiece): string => {
+    const key = piece.kind === 'arguments' ? `${piece.kind}${piece.index}` : piece.kind;
+    const made = (): EventTemplate =>
+      new EventTemplate(1, ([text = '']) => {
+        const parsed = delta.parsed && { ...delta.parsed, pieces: [{ ...piece, text }] };
+        const [chunk] = chunksOf({ ...delta, text, parsed }, choice, 0);
+        return events.form.event(chunk);
+      });
+    return choice.template.of(key, made).fill(JSON.stringify(piece.text));
+  };
   return {
     hasCounts: body.hasUsage,
     onDelta(delta) {
-      const run = runs[delta.index];
-      if (!run) return;
-      const before = numSent[delta.index] ?? 0;
-      const now = before + (delta.ids?.length ?? 0);
-      numSent[delta.index] = now;
-      const logprobs = delta.logprobs ? format.logprobs(delta.logprobs) : null;
-      for (const { choice, fields, isOpening } of format.chunks(delta, logprobs, run.generation.promptTokens))
-        send({ ...head, choices: [choice], ...usage(run, isOpening ? before : now), ...fields });
+      const choice = choices[delta.index];
+      if (!choice) return;
+      const before = choice.numSent;
+      choice.numSent = before + (delta.ids?.length ?? 0);
+      const piece = delta.logprobs || body.hasContinuousUsage ? undefined : format.plain(delta);
+      if (piece) events.sendText(textChunk(delta, choice, piece));
+      else for (const chunk of chunksOf(delta, choice, before)) events.send(chunk);
     },
     end() {
-      if (body.hasUsage) send({ ...head, choices: [], usage: usageOf(countsOf(runs)) });
+      if (body.hasUsage) events.send({ ...head, choices: [], usage: usageOf(countsOf(runs)) });
     },
   };
+}
+
+/** A choice of a stream. */
+interface StreamedChoice {
+  readonly run: PromptRun;
+  /** Tokens so far. */
+  numSent: number;
+  /** Its chunks that differ in their text alone. */
+  readonly template: LastTemplate;
 }
 
 function envelopeOf<L>(

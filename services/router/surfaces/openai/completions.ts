@@ -109,6 +109,7 @@ function completionFormat(body: CompletionBody): AnswerFormat<Logprobs> {
     }),
     rest: () => ({}),
     hasPromptLogprobsInChoice: true,
+    plain: ({ text, finish }) => (finish || text === '' || isReturningIds ? undefined : { kind: 'content', text }),
     chunks({ index, text, ids, finish, stopReason, matchedStop, isFirst }, logprobs, promptTokens) {
       const isEmpty = text === '' && finish === undefined && logprobs === null && !isReturningIds;
       if (isEmpty) return [];

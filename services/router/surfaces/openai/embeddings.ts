@@ -32,9 +32,8 @@ export const embeddingSurface: Surface<EmbeddingBody> = {
 async function embed(request: SurfaceRequest<EmbeddingBody>): Promise<string> {
   const { context, scope, trace, body } = request;
   const wanted = await checkAll(request);
-  const runs = wanted.map((one) => scope.own(run(context, one, scope)));
   // All run at once; the first failure ends the others with the scope.
-  const vectors = await Promise.all(runs.map(async (one) => (await one.next()).value ?? new Float32Array(0)));
+  const vectors = await Promise.all(wanted.map((one) => scope.own(run(context, one, scope))));
   const data: string[] = [];
   for (const [index, vector] of vectors.entries()) {
     data.push(`{"object":"embedding","index":${index},"embedding":${jsonOf(vector, body.isBase64)}}`);
@@ -78,17 +77,17 @@ async function checkAll(request: SurfaceRequest<EmbeddingBody>): Promise<PromptE
   return wanted;
 }
 
-/** Yields the embedding of one prompt, once its trace is closed. */
-async function* run(
+/** Returns the embedding of one prompt, once its trace is closed. */
+async function run(
   { relay }: ApiContext,
   { trace, embedding }: PromptEmbedding,
   scope: RequestScope,
-): AsyncGenerator<Float32Array, undefined> {
+): Promise<Float32Array> {
   const { signal, untilMs } = scope;
-  let vector: Float32Array;
   try {
-    vector = await relay.embed(embedding, trace, untilMs, signal);
+    const vector = await relay.embed(embedding, trace, untilMs, signal);
     trace.end('finished', 'stop');
+    return vector;
   } catch (error) {
     const isGone = signal.aborted && !(signal.reason instanceof Failure);
     trace.end(isGone ? 'cancelled' : 'failed', isGone ? 'abort' : 'error', isGone ? undefined : error);
@@ -96,7 +95,6 @@ async function* run(
   } finally {
     scope.leave(trace);
   }
-  yield vector;
 }
 
 function jsonOf(vector: Float32Array, isBase64: boolean): string {

@@ -4,7 +4,8 @@ import { Failure } from '../../../../shared/base/failure.ts';
 import type { Caller } from '../../access/caller.ts';
 import type { ParsedDelta } from '../../api/parsed_deltas.ts';
 import type { AnswerWriters, StreamWriter, WholeWriter } from '../../api/answer_writer.ts';
-import type { EventForm } from '../../api/event_stream.ts';
+import type { EventForm, EventWriter } from '../../api/event_stream.ts';
+import { EventTemplate, LastTemplate } from '../../api/event_template.ts';
 import { ParameterFailure } from '../../api/parameter_failure.ts';
 import { piecesOf } from '../../api/parsed_choice.ts';
 import { countsOf } from '../../api/samples.ts';
@@ -88,7 +89,7 @@ async function respond(request: SurfaceRequest<ResponseBody>, store: ResponseSto
     body: { ...body, template },
   });
   const answering = answeringOf(store, started, conversation, tenant);
-  return { ...started, stream: (send) => streamedResponse(answering, send), whole: () => wholeResponse(answering) };
+  return { ...started, stream: (events) => streamedResponse(answering, events), whole: () => wholeResponse(answering) };
 }
 
 /**
@@ -244,11 +245,22 @@ function wholeResponse(answering: Answering): WholeWriter {
 }
 
 /** Writes the events of a streamed answer, numbered. One that cannot be finished ends with `response.failed`. */
-function streamedResponse(answering: Answering, send: (event: ResponseEvent) => void): StreamWriter {
+function streamedResponse(answering: Answering, events: EventWriter): StreamWriter {
   const { output } = answering;
   let number = 0;
+  /** Deltas of an item, which differ in text and number alone. */
+  const template = new LastTemplate();
   const sendNumbered = (event: ResponseEvent): void => {
-    send({ ...event, sequence_number: number++ });
+    const { type, delta, item_id: item, logprobs = [] } = event;
+    const made = (): EventTemplate =>
+      new EventTemplate(2, ([text, count]) => events.form.event({ ...event, delta: text, sequence_number: count }));
+    if (typeof delta !== 'string' || (logprobs as readonly unknown[]).length > 0)
+      events.send({ ...event, sequence_number: number });
+    else {
+      const same = template.of(`${type} ${String(item)}`, made);
+      events.sendText(same.fill(JSON.stringify(delta), String(number)));
+    }
+    number++;
   };
   const sendAnswer = (type: string, response: object): void => {
     sendNumbered({ type: `response.${type}`, response });
