@@ -102,6 +102,7 @@ async function probe(response: ServerResponse, canInterim: boolean, clock: Clock
 class HttpSink implements Sink {
   readonly #response: ServerResponse;
   readonly #onBegin: (() => void) | undefined;
+  #hasWritten = false;
 
   constructor(response: ServerResponse, onBegin: (() => void) | undefined) {
     this.#response = response;
@@ -113,7 +114,8 @@ class HttpSink implements Sink {
   }
 
   get isBehind(): boolean {
-    return this.#response.writableNeedDrain;
+    const { writableNeedDrain, socket } = this.#response;
+    return writableNeedDrain || socket?.writableNeedDrain === true;
   }
 
   begin(status: number, headers: Readonly<Record<string, string>>): void {
@@ -123,7 +125,15 @@ class HttpSink implements Sink {
   }
 
   write(text: string): boolean {
-    return this.#response.write(text);
+    const response = this.#response;
+    const { socket } = response;
+    // A response writes a chunk in four parts. In one it costs a fifth less CPU time from the message of an instance to the socket. Nothing
+    // of this response, nor of one before it on the connection, waits outside the socket's own queue then.
+    const isAlone = socket?.writableLength === response.writableLength && !response.writableEnded;
+    const isDirect = this.#hasWritten && response.chunkedEncoding && isAlone;
+    this.#hasWritten = true;
+    if (!socket || !isDirect) return response.write(text);
+    return socket.write(`${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`);
   }
 
   end(text: string): void {
@@ -133,17 +143,20 @@ class HttpSink implements Sink {
 
   async drained(signal: AbortSignal): Promise<void> {
     const response = this.#response;
+    const { socket } = response;
     await new Promise<void>((resolve) => {
       const done = (): void => {
         response.off('drain', done);
+        socket?.off('drain', done);
         response.off('close', done);
         signal.removeEventListener('abort', done);
         resolve();
       };
       response.once('drain', done);
+      socket?.once('drain', done);
       response.once('close', done);
       signal.addEventListener('abort', done);
-      if (signal.aborted || !response.writableNeedDrain) done();
+      if (signal.aborted || !this.isBehind) done();
     });
   }
 
