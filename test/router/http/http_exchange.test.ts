@@ -54,11 +54,28 @@ async function conversation(port: number, request: string, isOver: (text: string
   return text;
 }
 
-test('each part is a chunk of its own, of all its bytes, whatever its characters are', async () => {
+/** Returns the texts of the chunks of a body, each of as many bytes as its length says, up to the empty one that ends it. */
+function chunksOf(body: string): string[] {
+  const bytes = Buffer.from(body);
+  const chunks: string[] = [];
+  for (let at = 0; at < bytes.length;) {
+    const start = bytes.indexOf('\r\n', at) + 2;
+    const end = start + Number.parseInt(bytes.toString('latin1', at, start), 16);
+    assert.equal(bytes.toString('latin1', end, end + 2), '\r\n');
+    chunks.push(bytes.toString('utf8', start, end));
+    at = end + 2;
+  }
+  assert.equal(chunks.pop(), '');
+  return chunks;
+}
+
+test('parts are chunks of all their bytes, whatever their characters are', async () => {
   const port = await served(writeParts);
   const text = await conversation(port, 'GET / HTTP/1.1\r\nhost: x\r\n\r\n', (all) => all.endsWith('0\r\n\r\n'));
-  const chunk = (part: string): string => `${Buffer.byteLength(part).toString(16)}\r\n${part}\r\n`;
-  assert.equal(text.slice(text.indexOf('\r\n\r\n') + 4), [...parts, 'end'].map(chunk).join('') + '0\r\n\r\n');
+  const chunks = chunksOf(text.slice(text.indexOf('\r\n\r\n') + 4));
+  assert.equal(chunks.join(''), [...parts, 'end'].join(''));
+  // Node may join those of one turn.
+  assert(chunks.length >= 1 + parts.length / 2);
 });
 
 test('to HTTP/1.0 the parts go as they are', async () => {
