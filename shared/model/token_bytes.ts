@@ -46,6 +46,21 @@ export function tokenSpeller(decoder: unknown): (token: string) => Uint8Array {
   };
 }
 
+/** Steps that change each token by itself, and leave its text as {@link tokenSpeller} has it. */
+const TOKEN_STEPS = ['Replace', 'ByteFallback', 'Metaspace'];
+
+/**
+ * Whether a text is the bytes of its tokens, one after the other, but for a space at its start: true for the types of decoders of which that
+ * is known.
+ */
+export function isBytesOfTokens(decoder: unknown): boolean {
+  const types = flattened(decoder as DecoderStep | null | undefined).map(({ type }) => type);
+  if (types.length === 1 && types[0] === 'ByteLevel') return true;
+  const fused = types.indexOf('Fuse');
+  const [each, whole] = fused < 0 ? [types, []] : [types.slice(0, fused), types.slice(fused + 1)];
+  return each.length > 0 && each.every((type) => TOKEN_STEPS.includes(type)) && whole.every((type) => type === 'Strip');
+}
+
 function flattened(step: DecoderStep | null | undefined): DecoderStep[] {
   if (!step) return [];
   return step.type === 'Sequence' ? (step.decoders ?? []).flatMap((one) => flattened(one)) : [step];

@@ -9,6 +9,7 @@ import type { TemplateInput } from './template_input.ts';
 import type { ChatInput, ChatPrompt, TextPrompt } from './prompts.ts';
 import { generatedTokens, type Answer } from './encoder/generated_token_cache.ts';
 import type { OutputFacts, TokenizerInput, TokenizerTools } from './tokenizer_tools.ts';
+import { SLICE_TOKENS, TokenTexts } from './token_texts.ts';
 import { startWorkers, tokenizerModule, type Workers } from './tokenizer_threads.ts';
 
 /**
@@ -45,11 +46,7 @@ export class TextCodec {
   readonly #maxCharacters: number;
   /** Names of tokens that were looked up, by id. Bounded by the vocabulary (P1). */
   readonly #names = new Map<number, TokenName>();
-  /**
-   * Results of {@link TokenizerTools.plainText} by id; null when the text depends on its neighbours or the result is outstanding.
-   * Bounded by the vocabulary (P1).
-   */
-  readonly #plain = new Map<number, string | null>();
+  readonly #texts = new TokenTexts((id) => this.#streams()?.call('plainText', id));
 
   private constructor(workers: Workers | undefined, maxCharacters: number, delimiters: readonly number[] = []) {
     this.#workers = workers;
@@ -75,7 +72,10 @@ export class TextCodec {
     const longest = await workers.prompts.call('longestToken', undefined);
     // This also builds the thread's encoder, so that no prompt has to wait for one.
     const delimiters = await workers.prompts.call('delimiters', undefined);
-    return new TextCodec(workers, maxTokens * longest, delimiters);
+    const codec = new TextCodec(workers, maxTokens * longest, delimiters);
+    // Until it has them, the tokenizer decodes. A thread that has died says so by itself.
+    void codec.#loadTexts(workers).catch(() => undefined);
+    return codec;
   }
 
   /** Longest text in UTF-16 code units that can fit the context. */
@@ -239,21 +239,23 @@ export class TextCodec {
     return this.#streams()?.call('decode', { lists, skipSpecialTokens }) ?? Promise.resolve(lists.map(() => ''));
   }
 
-  /**
-   * Returns the text of a token when it does not depend on neighbours. The first call for an id returns undefined and starts the
-   * lookup for later calls.
-   */
+  /** Returns the text of a token when it does not depend on neighbours; undefined when it does, or is not known yet. */
   plainText(id: number): string | undefined {
-    const known = this.#plain.get(id);
-    const streams = known === undefined ? this.#streams() : undefined;
-    if (streams) {
-      this.#plain.set(id, null);
-      streams.call('plainText', id).then(
-        (text) => this.#plain.set(id, text ?? null),
-        () => this.#plain.delete(id),
-      );
+    return this.#texts.plainText(id);
+  }
+
+  /** Returns the bytes of a token that is part of a character; undefined for any other, and while they are not known. */
+  partOf(id: number): Uint8Array | undefined {
+    return this.#texts.partOf(id);
+  }
+
+  /** Fetches the texts of the vocabulary, in slices: prompts are encoded between them. */
+  async #loadTexts({ prompts }: Workers): Promise<void> {
+    for (let from = 0, isLast = false; !isLast; from += SLICE_TOKENS) {
+      const slice = await prompts.call('textsOf', from);
+      this.#texts.add(slice);
+      ({ isLast } = slice);
     }
-    return known ?? undefined;
   }
 
   /** Returns a function from ids to names of tokens, special ones included; a promise where the thread must be asked for some, each once. */

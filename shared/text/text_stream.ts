@@ -1,5 +1,5 @@
 /** Decodes one stream of tokens to text, and finds stop strings however tokens split them. */
-import { REPLACEMENT } from '../model/token_bytes.ts';
+import { charactersOf, REPLACEMENT } from '../model/token_bytes.ts';
 
 /** Tokens of the prompt that the first output token is decoded with, so that it gets its leading space or not. */
 const CONTEXT_TOKENS = 6;
@@ -7,9 +7,11 @@ const CONTEXT_TOKENS = 6;
 const MAX_UNFINISHED = 16;
 
 /** Texts of single tokens, as far as a stream needs them. */
-interface TokenTexts {
+export interface StreamTexts {
   /** Returns the text of a token when it does not depend on neighbours; undefined when it does, or is not known yet. */
   plainText(id: number): string | undefined;
+  /** Returns the bytes of a token that is part of a character; undefined for any other, and while they are not known. */
+  partOf(id: number): Uint8Array | undefined;
 }
 
 /** Options of a stream's text: its stop strings, and whether special tokens are left out. */
@@ -28,7 +30,7 @@ export interface TextStreamOptions {
  * become a stop string is held back.
  */
 export class TextStream {
-  readonly #codec: TokenTexts;
+  readonly #codec: StreamTexts;
   readonly #options: TextStreamOptions;
   /**
    * Tokens of the text emitted last, up to `#readAt`, which are the context for decoding the next; then tokens that have no text yet.
@@ -37,19 +39,22 @@ export class TextStream {
   #ids: number[];
   #readAt: number;
   #held = '';
-  /** The token before the current one; undefined at the start. */
+  /** The token before the current one; undefined where there is none. */
   #previous: number | undefined;
+  /** Bytes of the tokens after `#readAt`, while they are parts of a character; empty after one that is whole, else undefined. */
+  #parts: Uint8Array | undefined;
   /** The stop string that ended the text. */
   stop: string | undefined;
   #numCharacters = 0;
   /** How the text that is decoded now is released. */
   #asked = { isLast: false, isSearched: false };
 
-  constructor(codec: TokenTexts, promptTokens: Uint32Array, options: TextStreamOptions) {
+  constructor(codec: StreamTexts, promptTokens: Uint32Array, options: TextStreamOptions) {
     this.#codec = codec;
     this.#options = options;
     this.#ids = Array.from(promptTokens.subarray(-CONTEXT_TOKENS)).filter((id) => !options.hiddenTokens?.has(id));
     this.#readAt = this.#ids.length;
+    this.#previous = this.#ids.at(-1);
   }
 
   /** Characters (code points) of all tokens so far, those that are held back included: where the next token begins. */
@@ -63,14 +68,19 @@ export class TextStream {
    */
   onToken(token: number, isSearched: boolean): string | undefined {
     if (this.#options.hiddenTokens?.has(token)) return '';
-    const plain = this.#plainText(token);
+    const isAfterWhole = this.#isAfterWhole;
+    const plain = isAfterWhole ? this.#codec.plainText(token) : undefined;
     this.#previous = token;
     if (plain !== undefined) {
       this.#ids = [token];
       this.#readAt = 1;
+      this.#parts = undefined;
       return this.#release(plain, false, isSearched);
     }
     this.#ids.push(token);
+    const text = isAfterWhole || this.#parts ? this.#withPart(token) : undefined;
+    if (text !== undefined) return this.#release(text, false, isSearched);
+    this.#parts = undefined;
     return this.#next(false, isSearched);
   }
 
@@ -93,14 +103,31 @@ export class TextStream {
     return this.#release(this.#added(texts, isLast), isLast, isSearched);
   }
 
-  /**
-   * Returns the token's text without decoding, which most tokens allow: no character is incomplete, and neither this token nor the one
-   * before depends on neighbours.
-   */
-  #plainText(token: number): string | undefined {
+  /** Whether no character is incomplete, and the text of a token that comes next does not depend on what is before it. */
+  get #isAfterWhole(): boolean {
+    if (this.#readAt < this.#ids.length) return false;
     const before = this.#previous;
-    if (before === undefined || this.#readAt < this.#ids.length) return undefined;
-    return this.#codec.plainText(before) === undefined ? undefined : this.#codec.plainText(token);
+    return this.#parts !== undefined || (before !== undefined && this.#codec.plainText(before) !== undefined);
+  }
+
+  /**
+   * Takes a token as part of a character, and returns the text of its whole characters: empty while the last one is incomplete. Undefined
+   * where that takes the tokenizer.
+   */
+  #withPart(token: number): string | undefined {
+    const part = this.#codec.partOf(token);
+    if (!part || this.#ids.length - this.#readAt >= MAX_UNFINISHED) return undefined;
+    const bytes = new Uint8Array(Buffer.concat([this.#parts ?? NO_BYTES, part]));
+    const text = charactersOf(bytes);
+    if (text === undefined) {
+      this.#parts = bytes;
+      return isBeginOfText(bytes) ? '' : undefined;
+    }
+    if (text.endsWith(REPLACEMENT)) return undefined;
+    this.#ids = this.#ids.slice(this.#readAt);
+    this.#readAt = this.#ids.length;
+    this.#parts = NO_BYTES;
+    return text;
   }
 
   #next(isLast: boolean, isSearched: boolean): string | undefined {
@@ -142,6 +169,18 @@ export class TextStream {
     const numHeld = Math.max(0, ...stops.map((stop) => overlap(pending, stop)));
     this.#held = pending.slice(pending.length - numHeld);
     return pending.slice(0, pending.length - numHeld);
+  }
+}
+
+const NO_BYTES = new Uint8Array(0);
+
+/** Whether bytes are whole characters and the begin of one more. */
+function isBeginOfText(bytes: Uint8Array): boolean {
+  try {
+    new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes, { stream: true });
+    return true;
+  } catch {
+    return false;
   }
 }
 

@@ -4,7 +4,7 @@ import { ThreadLink, type LinkEnd } from '../base/thread_link.ts';
 import { isSpecialToken } from '../grammar/matcher/token_table.ts';
 import type { TextFiles } from '../model/text_files.ts';
 import type { AddedTokenJson } from '../model/tokenizer_json.ts';
-import { REPLACEMENT, tokenSpeller, type TokenBytes } from '../model/token_bytes.ts';
+import { isBytesOfTokens, REPLACEMENT, tokenSpeller, type TokenBytes } from '../model/token_bytes.ts';
 import type { TemplateInput } from './template_input.ts';
 import { OutputFormat, type FormatChoice, type ParserNames } from './output/output_format.ts';
 import { ChatRenderer } from './chat_renderer.ts';
@@ -22,6 +22,7 @@ import { openLibrary } from './encoder/library.ts';
 import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
 import { PartedText, serveEncoding } from './encoder/parallel_encoding.ts';
 import type { ChatInput, ChatPrompt, TextPrompt } from './prompts.ts';
+import { textSlice, type TextSlice } from './token_texts.ts';
 import { tokenizerInfo } from './tokenizer_info.ts';
 import { turnReader, type TurnReader } from './turn_reader.ts';
 
@@ -323,6 +324,16 @@ export class TokenizerTools {
       textOf(letter, id, letter) === first + text + next &&
       textOf(letter, id, id) === first + text + text;
     return isPlain ? text : undefined;
+  }
+
+  /** Returns the texts of a slice of the vocabulary, from this id on. Where the decoder's type is not known, all of them are open. */
+  textsOf(from: number): TextSlice {
+    const { vocab } = this.#tokenizer.model;
+    const isKnown = isBytesOfTokens(this.#tokenizer.tokenizer.decoder);
+    return textSlice(from, vocab.length, (id) => {
+      const name = isKnown && !this.#added.has(id) ? vocab[id] : undefined;
+      return name === undefined ? undefined : this.#spell(name);
+    });
   }
 
   /** Returns the bytes and names of single tokens, independent of neighbours. A token that is not in the vocabulary has no bytes. */

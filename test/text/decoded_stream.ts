@@ -2,10 +2,16 @@
 import type { TextCodec } from '../../shared/text/text.ts';
 import { TextStream, type TextStreamOptions } from '../../shared/text/text_stream.ts';
 
-export class DecodedStream extends TextStream {
-  readonly #decoder: Pick<TextCodec, 'decode' | 'plainText'>;
+/** The part of a codec that streams use. */
+export type StreamCodec = Pick<TextCodec, 'decode' | 'plainText' | 'partOf'>;
 
-  constructor(codec: Pick<TextCodec, 'decode' | 'plainText'>, prompt: Uint32Array, options: TextStreamOptions) {
+/** A codec that knows no text without its tokenizer. */
+export const unknownTexts = { plainText: () => undefined, partOf: () => undefined };
+
+export class DecodedStream extends TextStream {
+  readonly #decoder: StreamCodec;
+
+  constructor(codec: StreamCodec, prompt: Uint32Array, options: TextStreamOptions) {
     super(codec, prompt, options);
     this.#decoder = codec;
   }

@@ -11,6 +11,7 @@ import { DecodedStream } from './decoded_stream.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
 import { ChatRenderer } from '../../shared/text/chat_renderer.ts';
 import { ChatTemplate } from '../../shared/text/template/chat_template.ts';
+import { TokenTexts } from '../../shared/text/token_texts.ts';
 import { TokenizerTools } from '../../shared/text/tokenizer_tools.ts';
 import { goldenFolder } from '../support/golden.ts';
 
@@ -57,28 +58,68 @@ describe.each(kinds)('%s', (kind) => {
     assert(known.length === 0 || isKnown, known.join('\n'));
   });
 
-  test('a stream has the text that its tokens have together, whatever they begin after', async () => {
-    const codec = {
-      decode: (lists: readonly (readonly number[])[], skipSpecialTokens: boolean) =>
-        Promise.resolve(tools.decode({ lists, skipSpecialTokens })),
-      plainText: (id: number) => tools.plainText(id),
-    };
-    for (const { ids } of golden.cases) {
-      for (const numPrompt of [0, 1, Math.floor(ids.length / 2)]) {
-        const prompt = ids.slice(0, numPrompt);
-        const options = { stops: [], isStopIncluded: false, isSkippingSpecial: true };
-        const stream = new DecodedStream(codec, Uint32Array.from(prompt), options);
-        let text = '';
-        for (const id of ids.slice(numPrompt)) text += await stream.push(id, false);
-        text += await stream.flush(false);
-        const before = numPrompt > 0 ? decode(prompt, true) : '';
-        // A character that is cut by the prompt's end is nobody's.
-        if (before.endsWith('\uFFFD')) continue;
-        assert.equal(text, decode(ids, true).slice(before.length), `${numPrompt} of ${JSON.stringify(ids)}`);
-      }
+  test('the table of the vocabulary has the texts that decoding has, and leaves only added tokens and the like open', () => {
+    const asked: number[] = [];
+    const { texts, numTokens } = tableOf(tools, (id) => void asked.push(id));
+    let numPlain = 0;
+    for (let id = 0; id < numTokens; id++) {
+      const [plain, own] = [texts.plainText(id), tools.plainText(id)];
+      if (plain !== undefined) assert.equal(plain, own, `token ${id}`);
+      else if (texts.partOf(id) !== undefined) assert.equal(own, undefined, `token ${id}`);
+      if (plain !== undefined) numPlain++;
     }
+    const isAdded = (id: number): boolean => tools.tokenBytes([id])[0]?.isAdded === true;
+    assert.deepEqual(
+      asked.filter((id) => tools.plainText(id) !== undefined && !isAdded(id)),
+      [],
+      'left open',
+    );
+    assert(numPlain > numTokens / 2, `${numPlain} of ${numTokens}`);
   });
+
+  test.each(['the tokenizer', 'a table'])(
+    'a stream has the text that its tokens have together, whatever they begin after, with texts of %s',
+    async (of) => {
+      const { texts: table } = tableOf(tools, () => undefined);
+      const codec = {
+        decode: (lists: readonly (readonly number[])[], skipSpecialTokens: boolean) =>
+          Promise.resolve(tools.decode({ lists, skipSpecialTokens })),
+        plainText: (id: number) => (of === 'a table' ? table : tools).plainText(id),
+        partOf: (id: number) => (of === 'a table' ? table.partOf(id) : undefined),
+      };
+      for (const { ids } of golden.cases) {
+        for (const numPrompt of [0, 1, Math.floor(ids.length / 2)]) {
+          const prompt = ids.slice(0, numPrompt);
+          const options = { stops: [], isStopIncluded: false, isSkippingSpecial: true };
+          const stream = new DecodedStream(codec, Uint32Array.from(prompt), options);
+          let text = '';
+          for (const id of ids.slice(numPrompt)) text += await stream.push(id, false);
+          text += await stream.flush(false);
+          const before = numPrompt > 0 ? decode(prompt, true) : '';
+          // A character that is cut by the prompt's end is nobody's.
+          if (before.endsWith('\uFFFD')) continue;
+          assert.equal(text, decode(ids, true).slice(before.length), `${numPrompt} of ${JSON.stringify(ids)}`);
+        }
+      }
+    },
+  );
 });
+
+/** The table of a tokenizer's texts, and the tokens in it; `asked` is told of tokens that it leaves open. */
+function tableOf(tools: TokenizerTools, asked: (id: number) => void): { texts: TokenTexts; numTokens: number } {
+  const texts = new TokenTexts((id) => {
+    asked(id);
+    return undefined;
+  });
+  let numTokens = 0;
+  for (let isLast = false; !isLast;) {
+    const slice = tools.textsOf(numTokens);
+    texts.add(slice);
+    numTokens += slice.kinds.length;
+    ({ isLast } = slice);
+  }
+  return { texts, numTokens };
+}
 
 interface Render {
   readonly template: string;

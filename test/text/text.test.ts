@@ -11,7 +11,8 @@ import { answerEnds } from '../../shared/text/output/end_tokens.ts';
 import { chooseFormat } from '../../shared/text/output/output_format.ts';
 import { endOfTurn } from '../../shared/text/end_of_turn.ts';
 import { TextCodec } from '../../shared/text/text.ts';
-import { DecodedStream } from './decoded_stream.ts';
+import { until } from '../support/until.ts';
+import { DecodedStream, unknownTexts, type StreamCodec } from './decoded_stream.ts';
 import { TokenizerTools } from '../../shared/text/tokenizer_tools.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { harbour } from '../support/cluster.ts';
@@ -94,8 +95,8 @@ test('text that cannot fit the context is refused before it is tokenised', async
 test('tokens without text cost no more the more there are, and what comes after them is right', async () => {
   const [special = 0] = await codec.encode('', true, never);
   const counted = { numIds: 0, numCalls: 0 };
-  const counting: Pick<TextCodec, 'decode' | 'plainText'> = {
-    plainText: () => undefined,
+  const counting: StreamCodec = {
+    ...unknownTexts,
     decode: (lists: readonly (readonly number[])[], skip: boolean) => {
       counted.numCalls++;
       for (const list of lists) counted.numIds += list.length;
@@ -144,7 +145,7 @@ test('calls of a client that left are not begun', async () => {
 
 test('of 5,000 different stop strings each still ends its text (P1: the oldest tables go)', async () => {
   const spelling = {
-    plainText: () => undefined,
+    ...unknownTexts,
     decode: (lists: readonly (readonly number[])[]) =>
       Promise.resolve(lists.map((ids) => String.fromCharCode(...ids.map((id) => 97 + id)))),
   };
@@ -165,8 +166,9 @@ test('of 5,000 different stop strings each still ends its text (P1: the oldest t
 test('tokens whose text is plain ask the tokenizer once, and the text is the same', async () => {
   const streamed = async (ids: Uint32Array, isPlain: boolean): Promise<{ text: string; numCalls: number }> => {
     let numCalls = 0;
-    const counting: Pick<TextCodec, 'decode' | 'plainText'> = {
+    const counting: StreamCodec = {
       plainText: (id) => (isPlain ? codec.plainText(id) : undefined),
+      partOf: (id) => (isPlain ? codec.partOf(id) : undefined),
       decode: (lists, skip) => {
         numCalls++;
         return codec.decode(lists, skip);
@@ -191,6 +193,31 @@ test('tokens whose text is plain ask the tokenizer once, and the text is the sam
     assert(again.numCalls < (words === plain ? 3 : ids.length / 2), `${again.numCalls} calls for ${ids.length} tokens`);
     assert.deepEqual(await streamed(ids, false), { text, numCalls: ids.length });
   }
+});
+
+test('after a whole word no text takes the tokenizer, half characters neither, but the last one that stays half', async () => {
+  const [prompt, text] = ['what the heron keeps', ' is Zoë’s café 🚢, 中文 and 👩‍👩‍👧: '];
+  const before = await codec.encode(prompt, false, never);
+  const ids = await codec.encode(text.repeat(20), false, never);
+  const flag = await codec.encode('🚢', false, never);
+  await until('the table is there', () => codec.partOf(flag.at(-1) ?? 0) !== undefined);
+  const numCalls = { decode: 0 };
+  const counting: StreamCodec = {
+    plainText: (id) => codec.plainText(id),
+    partOf: (id) => codec.partOf(id),
+    decode: (lists, skip) => {
+      numCalls.decode++;
+      return codec.decode(lists, skip);
+    },
+  };
+  const options = { stops: [], isStopIncluded: false, isSkippingSpecial: true };
+  const stream = new DecodedStream(counting, before, options);
+  let streamed = '';
+  for (const id of ids) streamed += await stream.push(id, true);
+  assert.equal(streamed, text.repeat(20));
+  assert.equal(numCalls.decode, 0);
+  assert.equal(await stream.push(flag[0] ?? 0, true), '');
+  assert.deepEqual([await stream.flush(true), numCalls.decode], ['\uFFFD', 1]);
 });
 
 /** The shipped tokenizer with another configuration and template. */

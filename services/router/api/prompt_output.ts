@@ -1,7 +1,6 @@
 /** The output of one prompt, token by token: text, stop strings and what ends it. A core that holds no promise. */
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
-import { TextStream } from '../../../shared/text/text_stream.ts';
-import type { TextCodec } from '../../../shared/text/text.ts';
+import { TextStream, type StreamTexts } from '../../../shared/text/text_stream.ts';
 import type { Generation } from '../relay/generation.ts';
 
 /** A step of the output; text may lag behind the tokens. */
@@ -32,9 +31,9 @@ export class PromptOutput {
   #isSilent = false;
   #isSearched = false;
 
-  constructor(generation: Generation, codec: Pick<TextCodec, 'plainText'>) {
+  constructor(generation: Generation, texts: StreamTexts) {
     this.#generation = generation;
-    this.text = new TextStream(codec, generation.promptTokens, generation.text);
+    this.text = new TextStream(texts, generation.promptTokens, generation.text);
   }
 
   /** Takes a token, and returns its text; undefined: it must be decoded. */
