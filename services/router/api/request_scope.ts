@@ -56,7 +56,6 @@ export class RequestScope {
   readonly #isAdmitted: boolean;
   readonly #link: Link;
   readonly #gone: AbortSignal;
-  readonly #over = new AbortController();
   readonly #traces: RequestTrace[] = [];
   /** Open traces of each prompt that admission still counts, by the trace of its first sample. */
   readonly #admitted = new Map<string, { readonly entrant: Entrant; readonly open: Set<RequestTrace> }>();
@@ -85,9 +84,9 @@ export class RequestScope {
     this.untilMs = clock.nowMs() + timeoutMs;
     this.#link = caller.revoked ? linkSignals(gone, ending, caller.revoked) : linkSignals(gone, ending);
     const late = (): Failure => new Failure('deadline_exceeded', `the request took over ${timeoutMs} ms`);
-    const { signal: over } = this.#over;
-    void clock.sleep(timeoutMs + (bounds ? 0 : DEADLINE_GRACE_MS), over).then(() => {
-      if (!over.aborted) this.#link.abort((bounds?.late ?? late)());
+    const { signal } = this.#link;
+    void clock.sleep(timeoutMs + (bounds ? 0 : DEADLINE_GRACE_MS), signal).then(() => {
+      if (!signal.aborted) this.#link.abort((bounds?.late ?? late)());
     });
   }
 
@@ -207,7 +206,6 @@ export class RequestScope {
    * has left.
    */
   async dispose(failure?: unknown): Promise<void> {
-    this.#over.abort(DONE);
     this.body.release();
     this.#link.abort(DONE);
     this.#link.release();
