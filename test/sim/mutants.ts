@@ -429,12 +429,6 @@ export const mutants: readonly Mutant[] = [
     to: 'this.#unwatch();',
   },
   {
-    name: 'a request that is over keeps its generators (R2)',
-    file: 'services/router/api/request_scope.ts',
-    from: 'await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));',
-    to: '',
-  },
-  {
     name: 'a body is not let go of (R2)',
     file: 'services/router/api/request_scope.ts',
     from: 'this.body.release();',
@@ -479,19 +473,37 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'what was held back is not sent at the end',
     file: 'services/router/api/prompt_run.ts',
-    from: 'text += await final(output.onEnd());',
-    to: 'await final(output.onEnd());',
+    from: 'if (generated.finish) text += this.#output.onEnd() ?? (await this.#decode());',
+    to: 'if (generated.finish) this.#output.onEnd() ?? (await this.#decode());',
+  },
+  {
+    name: 'tokens for a reader that is behind are dropped',
+    file: 'shared/base/handover.ts',
+    from: 'if (this.#isBusy) this.#waiting.push(value);',
+    to: 'if (this.#isBusy) return;',
+  },
+  {
+    name: 'a run gives more to who has enough',
+    file: 'shared/base/handover.ts',
+    from: 'if (taken === ENOUGH) this.#stop(undefined);',
+    to: 'if (taken === ENOUGH) return;',
+  },
+  {
+    name: 'a delta overtakes one that waits for its reader',
+    file: 'services/router/api/parsed_deltas.ts',
+    from: 'if (this.#waiting) return this.#waiting.then(() => this.onDelta(index, delta));',
+    to: '',
   },
   {
     name: 'deltas of one prompt go to another',
-    file: 'services/router/api/prompt_run.ts',
-    from: 'yield { index, delta: result.value };',
-    to: 'yield { index: 0, delta: result.value };',
+    file: 'services/router/api/parsed_deltas.ts',
+    from: 'run((delta) => output.onDelta(index, delta))',
+    to: 'run((delta) => output.onDelta(0, delta))',
   },
   {
     name: 'a stream ends without saying so',
     file: 'services/router/api/event_stream.ts',
-    from: 'this.#scope.sink.end(this.#options.form.end);',
+    from: 'this.#scope.sink.end(this.form.end);',
     to: "this.#scope.sink.end('');",
   },
   {

@@ -2,8 +2,8 @@
  * Events of a stream that differ from one another in a few values only: the text between those is made once, and an event of one token costs
  * the escaping of its text.
  *
- *   data: {"id":"chatcmpl-1",...,"delta":{"content":  " w"  },"finish_reason":null}]}
- *   └────────────── constant ───────────────────────┘ value └──────── constant ──────┘
+ *   data: {"id":"...","choices":[{"delta":{"content":  " w"  },"finish_reason":null}]}
+ *   └─────────────────── constant ──────────────────┘  value └────── constant ──────┘
  */
 
 /** The text of an event around its values. */
