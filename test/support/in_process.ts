@@ -22,7 +22,7 @@ import { loadTables, tableOf, type ClusterLine, type RoleTables } from '../../se
 import type { RunningCluster } from './running_cluster.ts';
 
 /** One role, with the parts of its host that end with it. */
-class InProcessRole {
+export class InProcessRole {
   readonly role: Role;
   readonly name: string;
   readonly #listeners: Listener[] = [];
