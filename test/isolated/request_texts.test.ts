@@ -67,7 +67,7 @@ test('no listener keeps or shows what an error quotes of a prompt; one that keep
   fail(log);
   assert.deepEqual(await heldQuotes(), []);
   const shown = [
-    ...log.all().map((record) => [requestJson(record, 0), rowOf(record, 0), requestHeader(record, true)]),
+    ...log.all().map(({ record }) => [requestJson(record, 0), rowOf(record, 0), requestHeader(record, true)]),
     ...[spans.spans, await metrics.text(), history.read({ scope: 'cluster' })],
   ];
   for (const number of NUMBERS) assert(!JSON.stringify(shown).includes(String(number)));

@@ -509,8 +509,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'usage counts a token twice',
     file: 'services/router/record/request_counts.ts',
-    from: 'this.#outputTokens++;',
-    to: 'this.#outputTokens += 1 + Number(this.#attempts.length > 1);',
+    from: 'this.#state.outputTokens++;',
+    to: 'this.#state.outputTokens += 1 + Number(this.#state.attempts.length > 1);',
   },
   {
     name: 'an export that fails is waited for',
@@ -847,8 +847,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a further sample counts the prompt again',
     file: 'services/router/record/request_record.ts',
-    from: 'this.#startMs = atMs;',
-    to: "this.#startMs = atMs;\n    this.#counts.apply({ kind: 'read', facts: { promptTokens } });",
+    from: 'counts: noCounts(),',
+    to: 'counts: { ...noCounts(), promptTokens },',
   },
   {
     name: 'a sample writes into the block that its prompt fills in part and that the others read',

@@ -361,15 +361,16 @@ class SeedRun {
   #checkApp(app: HttpApp): void {
     const { nodes } = this.#cluster;
     const { admission, requests, bodies } = app.context;
-    const numActive = requests.list(1_000).filter(({ totalMs }) => totalMs === undefined).length;
+    const records = requests.list(1_000).map(({ record }) => record);
+    const numActive = records.filter(({ totalMs }) => totalMs === undefined).length;
     if (numActive > 0) this.#fail(`R2: ${numActive} requests are active`);
     const { numRequests, numAnswers } = admission;
     if (!admission.isIdle) this.#fail(`R2: ${numRequests} requests and ${numAnswers} answers are under way`);
     if (bodies.allBytes !== 0) this.#fail(`R2: ${bodies.allBytes} bytes of bodies are held`);
-    const begun = requests.list(1_000).find(({ expected, counts }) => expected.rejection && counts.attempts.length > 0);
+    const begun = records.find(({ expected, counts }) => expected.rejection && counts.attempts.length > 0);
     if (begun)
       this.#fail(`request ${begun.id} was refused for its targets after ${begun.counts.attempts.length} attempts`);
-    for (const record of requests.list(1_000)) {
+    for (const record of records) {
       const fault = sourceFault(record);
       if (fault !== undefined) this.#fail(fault);
     }

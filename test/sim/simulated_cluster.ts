@@ -828,5 +828,7 @@ type RoleOf<Table extends OptionTable> = Pick<RoleContext, 'role' | 'fail' | 'dr
 };
 
 function failoversOf({ context }: HttpApp): number {
-  return context.requests.list(1_000).reduce((sum, { counts }) => sum + Math.max(0, counts.attempts.length - 1), 0);
+  return context.requests
+    .list(1_000)
+    .reduce((sum, { record }) => sum + Math.max(0, record.counts.attempts.length - 1), 0);
 }

@@ -4,8 +4,8 @@ import type { FastifyInstance } from 'fastify';
 import { ParameterFailure } from '../api/parameter_failure.ts';
 import { isChosen, PHASES, rowOf, type RequestChoice } from '../observe/request_row.ts';
 import { requestJson } from '../record/request_json.ts';
+import type { LoggedRequest } from '../record/logged_request.ts';
 import type { RequestLog } from '../record/request_log.ts';
-import type { RequestRecord } from '../record/request_record.ts';
 import type { HttpApp } from '../router.ts';
 import { compressed } from './compressed.ts';
 import { choicesOf, integerOf, refuseUnknown, switchOf, textOf, type Query } from './query.ts';
@@ -43,9 +43,9 @@ export function addRequestRoutes(app: FastifyInstance, { context, observer }: Ht
     return { as_of: observer.now.wallMs, ...pageOf(requests, query, clock.nowMs()) };
   });
   app.get<{ Params: { id: string } }>('/api/requests/:id', adminRoute, ({ params }, reply): RequestDetail => {
-    const record = requests.all().find(({ id }) => id === params.id);
-    if (record)
-      return { as_of: observer.now.wallMs, ...requestJson(record, clock.nowMs()), ...promptLog?.of(record.id) };
+    const found = requests.all().find(({ id }) => id === params.id);
+    if (found)
+      return { as_of: observer.now.wallMs, ...requestJson(found.record, clock.nowMs()), ...promptLog?.of(found.id) };
     void reply.status(404);
     throw new ParameterFailure(
       `no request ${JSON.stringify(params.id.slice(0, 128))} is kept: its id stands in \`id\` of /api/requests and in the header x-penstock-request`,
@@ -70,12 +70,12 @@ export function pageOf(
     throw new ParameterFailure('cursor: the slowest requests have one page only', 'cursor');
   const choice = choiceOf(query);
   const all = requests.all();
-  const chosen = all.filter((record) => record.sequence < before && isChosen(record, choice));
+  const chosen = all.filter((request) => request.sequence < before && isChosen(request, choice));
   if (isSlowest) chosen.sort((a, b) => slowness(b, nowMs) - slowness(a, nowMs));
   const page = chosen.slice(0, limit);
   const last = page.at(-1);
   return {
-    requests: page.map((record) => (view === 'rows' ? rowOf : requestJson)(record, nowMs)),
+    requests: page.map(({ record }) => (view === 'rows' ? rowOf : requestJson)(record, nowMs)),
     next: !isSlowest && last && chosen.length > page.length ? String(last.sequence) : null,
     kept: all.length,
   };
@@ -97,6 +97,6 @@ function choiceOf(query: Query): RequestChoice {
 }
 
 /** Returns the milliseconds by which a request counts as slow: to its first token, or in all when it had none. */
-function slowness(record: RequestRecord, nowMs: number): number {
-  return record.ttftMs ?? record.elapsedMs(nowMs);
+function slowness(request: LoggedRequest, nowMs: number): number {
+  return request.ttftMs ?? request.totalMs ?? request.record.elapsedMs(nowMs);
 }

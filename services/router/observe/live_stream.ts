@@ -4,7 +4,7 @@
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
-import type { RequestRecord } from '../record/request_record.ts';
+import type { LoggedRequest } from '../record/logged_request.ts';
 import type {
   NodeView,
   ClusterEvent,
@@ -65,10 +65,10 @@ export interface StreamSources {
   readonly flows: () => readonly LinkView[];
   readonly events: Pick<EventLog, 'list' | 'last'>;
   readonly requests: {
-    readonly all: () => readonly RequestRecord[];
-    readonly active: readonly RequestRecord[];
+    readonly all: () => readonly LoggedRequest[];
+    readonly active: readonly LoggedRequest[];
     readonly numClosed: number;
-    readonly lastClosed: (count: number) => readonly RequestRecord[];
+    readonly lastClosed: (count: number) => readonly LoggedRequest[];
   };
 }
 
@@ -82,7 +82,7 @@ export class LiveStream {
   /** Phase of each request in flight as it was sent last: its end is owed to the readers, whose rows would stay in flight otherwise. */
   readonly #phases = new Map<string, string>();
   /** Requests that have ended and whose end is owed. */
-  #owed: RequestRecord[] = [];
+  #owed: LoggedRequest[] = [];
   #lastEvent = 0;
   #numClosed = 0;
 
@@ -173,7 +173,7 @@ export class LiveStream {
       nodes: { changed: this.#nodes.all, gone: [] },
       flows: { changed: this.#flows.all },
       events: events.list({ limit: FIRST_EVENTS }),
-      requests: first.map((record) => rowOf(record, nowMs)),
+      requests: first.map(({ record }) => rowOf(record, nowMs)),
     });
   }
 
@@ -223,19 +223,19 @@ export class LiveStream {
     const shown: RequestRow[] = [];
     let numBytes = 0;
     const { nowMs } = this.#sources.moment();
-    for (const record of new Set([...failed, ...this.#owed, ...ended, ...begun])) {
+    for (const request of new Set([...failed, ...this.#owed, ...ended, ...begun])) {
       if (numBytes >= REQUEST_BYTES) break;
-      const row = rowOf(record, nowMs);
+      const row = rowOf(request.record, nowMs);
       numBytes += JSON.stringify(row).length;
       shown.push(row);
-      this.#note(record);
+      this.#note(request);
     }
     this.#owed = this.#owed.filter(({ id }) => this.#phases.has(id));
     return shown;
   }
 
   /** Notes that a request is sent as it is now. */
-  #note({ id, phase, totalMs }: RequestRecord): void {
+  #note({ id, phase, totalMs }: LoggedRequest): void {
     if (totalMs !== undefined) this.#phases.delete(id);
     else if (this.#phases.has(id) || this.#phases.size < MAX_SHOWN) this.#phases.set(id, phase);
   }

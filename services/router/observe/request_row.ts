@@ -1,6 +1,8 @@
 /** One request as a row of a list, and the search among the kept requests. */
 import { messageOf } from '../../../shared/base/failure.ts';
-import type { RequestPhase, RequestRecord } from '../record/request_record.ts';
+import type { LoggedRequest } from '../record/logged_request.ts';
+import type { RequestRecord } from '../record/request_record.ts';
+import type { RequestPhase } from '../record/request_state.ts';
 import type { RequestRow } from '../../../shared/protocol/router_api.ts';
 
 const phases: Readonly<Record<RequestPhase, true>> = {
@@ -73,34 +75,37 @@ export interface RequestChoice {
   readonly id?: string | undefined;
 }
 
-/** Whether a request is one of the chosen. */
-export function isChosen(record: RequestRecord, choice: RequestChoice): boolean {
-  const { facts } = record;
+/** Whether a request is one of the chosen. Its record is looked at last, and only where its text has what is sought. */
+export function isChosen(request: LoggedRequest, choice: RequestChoice): boolean {
   const { phases, model, tenant, endpoint, minTtftMs, since, id } = choice;
-  if (phases && !phases.includes(record.phase)) return false;
-  if (model !== undefined && facts.model !== model) return false;
-  if (tenant !== undefined && facts.names.tenant !== tenant) return false;
-  if (endpoint !== undefined && record.endpoint !== endpoint) return false;
-  if (minTtftMs !== undefined && (record.ttftMs ?? -1) < minTtftMs) return false;
-  if (since !== undefined && record.startedAtMs < since) return false;
-  if (id !== undefined && !record.id.includes(id) && !facts.names.clientId?.includes(id)) return false;
-  return isOfNode(record, choice.node) && hasError(record, choice.error) && hasReason(record, choice.reason);
+  if (phases && !phases.includes(request.phase)) return false;
+  if (model !== undefined && request.model !== model) return false;
+  if (tenant !== undefined && request.tenant !== tenant) return false;
+  if (endpoint !== undefined && request.endpoint !== endpoint) return false;
+  if (minTtftMs !== undefined && (request.ttftMs ?? -1) < minTtftMs) return false;
+  if (since !== undefined && request.startedAtMs < since) return false;
+  if (id !== undefined && !request.id.includes(id) && !request.clientId?.includes(id)) return false;
+  return hasError(request, choice.error) && isOfNode(request, choice.node) && hasReason(request, choice.reason);
 }
 
-function isOfNode({ counts }: RequestRecord, node: string | undefined): boolean {
-  if (node === undefined) return true;
-  return counts.attempts.some(({ decode, prefills }) => decode === node || prefills.some(({ name }) => name === node));
-}
-
-function hasError({ failure }: RequestRecord, error: string | undefined): boolean {
+function hasError(request: LoggedRequest, error: string | undefined): boolean {
   if (error === undefined) return true;
-  if (error === '0' || error === '1') return (failure !== undefined) === (error === '1');
-  return failure !== undefined && messageOf(failure).includes(error);
+  if (error === '0' || error === '1') return request.hasError === (error === '1');
+  return request.hasError && request.mayQuote(error) && messageOf(request.record.failure).includes(error);
 }
 
-function hasReason(record: RequestRecord, reason: string | undefined): boolean {
-  const { counts, finishReason, expected } = record;
-  if (reason === undefined || finishReason === reason || expected.rejection?.reason === reason) return true;
-  if (Object.hasOwn(record.missTokens, reason)) return true;
+function isOfNode(request: LoggedRequest, node: string | undefined): boolean {
+  if (node === undefined) return true;
+  if (!request.mayQuote(node)) return false;
+  const { attempts } = request.record.counts;
+  return attempts.some(({ decode, prefills }) => decode === node || prefills.some(({ name }) => name === node));
+}
+
+function hasReason(request: LoggedRequest, reason: string | undefined): boolean {
+  if (reason === undefined) return true;
+  if (!request.mayQuote(reason)) return false;
+  const { counts, finishReason, expected, missTokens } = request.record;
+  if (finishReason === reason || expected.rejection?.reason === reason || Object.hasOwn(missTokens, reason))
+    return true;
   return counts.attempts.at(-1)?.reason.includes(reason) ?? false;
 }

@@ -1,11 +1,12 @@
-/** Finished requests that are kept for people: the last ones, and for an hour those that failed and the slowest of each minute. */
+/**
+ * Finished requests that are kept for people: the last ones, and for an hour those that failed and the slowest of each minute. Bounded (P1) by
+ * their number and by their bytes, whichever is less; beyond either the oldest go first.
+ */
 const MINUTE_MS = 60_000;
 /** Minutes for which failed and slow requests are kept. */
 const MINUTES = 60;
 /** Requests of a minute that are kept for being slow: so many by their time to the first token, and so many by their total time. */
 const SLOWEST = 20;
-/** Last requests that are kept whole; of older ones {@link Finished.thin} makes less. */
-const MAX_WHOLE = 2_048;
 /** Failed and slow requests kept beyond the last ones (P1). */
 const MAX_NOTABLE = 10_000;
 
@@ -14,14 +15,10 @@ export interface Finished {
   readonly phase: string;
   readonly ttftMs: number | undefined;
   readonly totalMs: number | undefined;
-  /** Forgets what only a recent request needs. */
-  readonly thin: () => void;
-}
-
-/** A finished request, and when it ended. */
-interface Ended<T> {
-  readonly request: T;
+  /** Router time, in ms, of its end. */
   readonly endMs: number;
+  /** Bytes that it takes; they change in {@link KeptRequests.change} only. */
+  readonly numBytes: number;
 }
 
 /** Slowest requests of one minute, by each of two times. */
@@ -31,31 +28,52 @@ interface SlowMinute<T> {
   readonly byTotal: T[];
 }
 
-/** The last `max` finished requests, and notable ones for an hour, in the order in which they ended. */
+/** The last finished requests, and notable ones for an hour, in the order in which they ended. */
 export class KeptRequests<T extends Finished> {
   readonly #max: number;
+  readonly #maxBytes: number;
   /** Forgotten entries are undefined until the array is cut. */
-  #recent: (Ended<T> | undefined)[] = [];
+  #recent: (T | undefined)[] = [];
   /** Index of the oldest of `#recent`: the entries before it are gone. */
   #first = 0;
-  #notable: Ended<T>[] = [];
+  #notable: T[] = [];
   #slow: SlowMinute<T>[] = [];
+  #numBytes = 0;
 
-  constructor(max: number) {
+  /** Keeps the last `max` requests, and at most `maxBytes` of all. */
+  constructor(max: number, maxBytes: number) {
     this.#max = max;
+    this.#maxBytes = maxBytes;
   }
 
-  /** Keeps a request that ended at router time `nowMs`. */
-  add(request: T, nowMs: number): void {
-    this.#recent.push({ request, endMs: nowMs });
-    this.#rank(request, Math.floor(nowMs / MINUTE_MS));
-    const older = this.#recent[this.#recent.length - 1 - MAX_WHOLE];
-    if (older && !this.#isNotable(older)) older.request.thin();
-    while (this.#recent.length - this.#first > this.#max) this.#leave(nowMs);
+  /** Bytes of all that is kept. */
+  get numBytes(): number {
+    return this.#numBytes;
+  }
+
+  /** Keeps a request, which has ended just now. */
+  add(request: T): void {
+    const { endMs } = request;
+    this.#recent.push(request);
+    this.#numBytes += request.numBytes;
+    this.#rank(request, Math.floor(endMs / MINUTE_MS));
+    while (this.#recent.length - this.#first > this.#max) this.#leave(endMs);
+    this.#shrink(endMs);
     if (this.#first > this.#max) {
       this.#recent = this.#recent.slice(this.#first);
       this.#first = 0;
     }
+  }
+
+  /** Changes the request that `isMeant` of the last ones, at router time `nowMs`; does nothing when there is none. */
+  change(isMeant: (request: T) => boolean, change: (request: T) => void, nowMs: number): void {
+    // One that changes has ended a moment ago.
+    const found = this.#recent.findLast((request) => request !== undefined && isMeant(request));
+    if (!found) return;
+    this.#numBytes -= found.numBytes;
+    change(found);
+    this.#numBytes += found.numBytes;
+    this.#shrink(nowMs);
   }
 
   /** Returns up to `count` requests that ended last, newest end first. */
@@ -63,7 +81,7 @@ export class KeptRequests<T extends Finished> {
     if (count <= 0) return [];
     return this.#recent
       .slice(Math.max(this.#first, this.#recent.length - count))
-      .flatMap((ended) => (ended ? [ended.request] : []))
+      .flatMap((request) => request ?? [])
       .reverse();
   }
 
@@ -71,14 +89,28 @@ export class KeptRequests<T extends Finished> {
   list(nowMs: number): T[] {
     this.#forget(nowMs);
     const recent = this.#recent.slice(this.#first).reverse();
-    return [...recent, ...this.#notable.toReversed()].flatMap((ended) => (ended ? [ended.request] : []));
+    return [...recent, ...this.#notable.toReversed()].flatMap((request) => request ?? []);
+  }
+
+  /** Forgets the oldest ones, the notable ones before the last ones, until the bytes are within their bound. */
+  #shrink(nowMs: number): void {
+    while (this.#numBytes > this.#maxBytes) {
+      const [oldest] = this.#notable;
+      if (oldest) this.#forgetNotable(1);
+      else if (this.#first < this.#recent.length) this.#leave(nowMs);
+      else return;
+    }
   }
 
   /** Moves the oldest of the last requests to the notable ones, or forgets it. */
   #leave(nowMs: number): void {
     const oldest = this.#recent[this.#first];
     this.#recent[this.#first++] = undefined;
-    if (!oldest || nowMs - oldest.endMs > MINUTES * MINUTE_MS || !this.#isNotable(oldest)) return;
+    if (!oldest) return;
+    if (nowMs - oldest.endMs > MINUTES * MINUTE_MS || !this.#isNotable(oldest)) {
+      this.#numBytes -= oldest.numBytes;
+      return;
+    }
     this.#notable.push(oldest);
     this.#forget(nowMs);
   }
@@ -86,7 +118,17 @@ export class KeptRequests<T extends Finished> {
   #forget(nowMs: number): void {
     let numOld = Math.max(0, this.#notable.length - MAX_NOTABLE);
     while (numOld < this.#notable.length && nowMs - (this.#notable[numOld]?.endMs ?? 0) > MINUTES * MINUTE_MS) numOld++;
-    if (numOld > 0) this.#notable = this.#notable.slice(numOld);
+    this.#forgetNotable(numOld);
+  }
+
+  /** Forgets so many of the oldest notable requests. */
+  #forgetNotable(count: number): void {
+    if (count <= 0) return;
+    for (const request of this.#notable.slice(0, count)) {
+      this.#numBytes -= request.numBytes;
+      this.#unrank(request);
+    }
+    this.#notable = this.#notable.slice(count);
   }
 
   #rank(request: T, minute: number): void {
@@ -100,11 +142,24 @@ export class KeptRequests<T extends Finished> {
     keepSlowest(last.byTotal, request, ({ totalMs = 0 }) => totalMs);
   }
 
-  #isNotable({ request, endMs }: Ended<T>): boolean {
+  /** Takes a request that is forgotten from the slowest of its minute. */
+  #unrank(request: T): void {
+    const slow = this.#slowOf(request);
+    for (const slowest of [slow?.byTtft, slow?.byTotal]) {
+      const at = slowest?.indexOf(request) ?? -1;
+      if (at >= 0) slowest?.splice(at, 1);
+    }
+  }
+
+  #isNotable(request: T): boolean {
     if (request.phase === 'failed') return true;
-    const minute = Math.floor(endMs / MINUTE_MS);
-    const slow = this.#slow.find((one) => one.minute === minute);
+    const slow = this.#slowOf(request);
     return slow !== undefined && (slow.byTtft.includes(request) || slow.byTotal.includes(request));
+  }
+
+  #slowOf({ endMs }: T): SlowMinute<T> | undefined {
+    const minute = Math.floor(endMs / MINUTE_MS);
+    return this.#slow.find((one) => one.minute === minute);
   }
 }
 

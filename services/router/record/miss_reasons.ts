@@ -55,21 +55,19 @@ export type MissTokens = Partial<Record<MissReason, number>>;
 
 /** Reasons of one prompt. */
 export class PromptMisses {
-  readonly #misses: readonly Miss[];
+  /** Reasons that cover the whole prompt, ascending. */
+  readonly all: readonly Miss[];
   readonly #numTokens: number;
 
-  /** `misses` cover the whole prompt, ascending. */
-  constructor(misses: readonly Miss[]) {
-    this.#misses = misses;
-    this.#numTokens = misses.at(-1)?.end ?? 0;
+  constructor(all: readonly Miss[]) {
+    this.all = all;
+    this.#numTokens = all.at(-1)?.end ?? 0;
   }
 
   /** Returns the reasons of the last `numComputed` tokens of the prompt. */
   of(numComputed: number): Miss[] {
     const from = this.#numTokens - Math.min(numComputed, this.#numTokens);
-    return this.#misses.flatMap((miss) =>
-      miss.end <= from ? [] : [miss.start >= from ? miss : { ...miss, start: from }],
-    );
+    return this.all.flatMap((miss) => (miss.end <= from ? [] : [miss.start >= from ? miss : { ...miss, start: from }]));
   }
 
   /** Returns how many of the last `numComputed` tokens have each reason. */

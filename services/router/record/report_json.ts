@@ -45,7 +45,7 @@ export function inThousandths(value: number): number {
   return Math.round(value * 1_000) / 1_000;
 }
 
-/** Returns a value with three digits after the point; null where it is not known. */
-export function rounded(value: number | undefined): number | null {
-  return value === undefined ? null : inThousandths(value);
+/** Returns a value with three digits after the point; null where it is not known, or is no finite number. */
+export function rounded(value: number | null | undefined): number | null {
+  return value === undefined || value === null ? null : inThousandths(value);
 }

@@ -14,8 +14,6 @@ const MAX_ATTEMPTS = 64;
 const MAX_EXPLAINED = 4;
 /** Prefills per attempt (P1). */
 const MAX_PREFILL_ENTRIES = 16;
-/** Alternatives to a placement that an older request keeps: the cheapest ones. */
-const OLD_ALTERNATIVES = 3;
 
 /** One attempt on a decode instance. */
 export interface AttemptEntry extends Pick<PlacedEvent, 'decode' | 'reason'> {
@@ -37,47 +35,62 @@ const NO_SOURCES: TokenSources = {
   computed: 0,
 };
 
+/** Counts of a request, as plain values. */
+export interface CountsState {
+  /** Tokens of the prompt; 0 for a further sample, which reads none: its prompt is counted with the first. */
+  promptTokens: number;
+  outputTokens: number;
+  reasoningTokens: number | undefined;
+  rewritten: RewrittenText | undefined;
+  readonly attempts: AttemptEntry[];
+}
+
+/** Returns the counts of a request of which nothing is known. */
+export function noCounts(): CountsState {
+  return { promptTokens: 0, outputTokens: 0, reasoningTokens: undefined, rewritten: undefined, attempts: [] };
+}
+
 /** Counts as all see them but the record of the request. */
-export type RequestCounts = Omit<CountsFold, 'apply' | 'thin'>;
+export type RequestCounts = Omit<CountsFold, 'apply'>;
 
 /** Token counts of one request over all its attempts, folded from its events: output tokens, and where the prompt's KV came from. */
 export class CountsFold {
-  /** Tokens of the prompt; 0 for a further sample, which reads none: its prompt is counted with the first. */
-  #promptTokens = 0;
-  #outputTokens = 0;
-  #reasoningTokens: number | undefined;
-  #rewritten: RewrittenText | undefined;
-  readonly #attempts: AttemptEntry[] = [];
+  readonly #state: CountsState;
+
+  /** `state` is the fold's from now on. */
+  constructor(state = noCounts()) {
+    this.#state = state;
+  }
 
   get promptTokens(): number {
-    return this.#promptTokens;
+    return this.#state.promptTokens;
   }
 
   get outputTokens(): number {
-    return this.#outputTokens;
+    return this.#state.outputTokens;
   }
 
   /** Output tokens that belong to the reasoning; undefined when the output is not parsed for it. */
   get reasoningTokens(): number | undefined {
-    return this.#reasoningTokens;
+    return this.#state.reasoningTokens;
   }
 
   get attempts(): readonly AttemptEntry[] {
-    return this.#attempts;
+    return this.#state.attempts;
   }
 
   /** Counts an event. */
   apply(event: RequestEvent): void {
     switch (event.kind) {
       case 'token':
-        this.#outputTokens++;
+        this.#state.outputTokens++;
         break;
       case 'reasoningToken':
-        this.#reasoningTokens = (this.#reasoningTokens ?? 0) + 1;
+        this.#state.reasoningTokens = (this.#state.reasoningTokens ?? 0) + 1;
         break;
       case 'read':
-        this.#promptTokens = event.facts.promptTokens ?? this.#promptTokens;
-        if (event.facts.hasReasoning) this.#reasoningTokens ??= 0;
+        this.#state.promptTokens = event.facts.promptTokens ?? this.#state.promptTokens;
+        if (event.facts.hasReasoning) this.#state.reasoningTokens ??= 0;
         break;
       case 'placed':
         this.#begin(event);
@@ -92,7 +105,7 @@ export class CountsFold {
         this.#change(event.attempt, () => ({ outcome: event.outcome }));
         break;
       case 'rewritten':
-        this.#rewritten = event.rewritten;
+        this.#state.rewritten = event.rewritten;
         break;
       // These change no count.
       case 'opened':
@@ -106,29 +119,20 @@ export class CountsFold {
     }
   }
 
-  /** Forgets the dearer ones of the placements that were not taken: thousands of requests are kept. */
-  thin(): void {
-    for (const [i, { explanation }] of this.#attempts.entries()) {
-      if (!explanation || explanation.alternatives.length <= OLD_ALTERNATIVES) continue;
-      const alternatives = explanation.alternatives.slice(0, OLD_ALTERNATIVES);
-      this.#change(i + 1, () => ({ explanation: { ...explanation, alternatives } }));
-    }
-  }
-
   #begin({ decode, reason, explanation: explained }: PlacedEvent): void {
-    if (this.#attempts.length >= MAX_ATTEMPTS) return;
-    const explanation = this.#attempts.length < MAX_EXPLAINED ? explained : undefined;
-    this.#attempts.push({ decode, reason, explanation, prefills: [], outcome: 'running', report: undefined });
+    if (this.#state.attempts.length >= MAX_ATTEMPTS) return;
+    const explanation = this.#state.attempts.length < MAX_EXPLAINED ? explained : undefined;
+    this.#state.attempts.push({ decode, reason, explanation, prefills: [], outcome: 'running', report: undefined });
   }
 
   /** Changes the attempt of a number; does nothing for one that is not listed. */
   #change(number: number, changed: (attempt: AttemptEntry) => Partial<AttemptEntry>): void {
-    const attempt = this.#attempts[number - 1];
-    if (attempt) this.#attempts[number - 1] = { ...attempt, ...changed(attempt) };
+    const attempt = this.#state.attempts[number - 1];
+    if (attempt) this.#state.attempts[number - 1] = { ...attempt, ...changed(attempt) };
   }
 
   get isPrefilling(): boolean {
-    return this.#attempts.some(({ prefills }) => prefills.some(({ outcome }) => outcome === 'running'));
+    return this.#state.attempts.some(({ prefills }) => prefills.some(({ outcome }) => outcome === 'running'));
   }
 
   /**
@@ -136,9 +140,9 @@ export class CountsFold {
    * of the first token that differs. Empty when there are none.
    */
   get lost(): LostTokens {
-    if (!this.#rewritten) return {};
-    const { start, sameTokens, reusableTokens } = this.#rewritten;
-    const numCached = this.#promptTokens - this.tokens.computed;
+    if (!this.#state.rewritten) return {};
+    const { start, sameTokens, reusableTokens } = this.#state.rewritten;
+    const numCached = this.#state.promptTokens - this.tokens.computed;
     const numLost = reusableTokens - Math.max(sameTokens, numCached);
     return numLost > 0 ? { lost_tokens: numLost, rewritten_from: start } : {};
   }
@@ -151,10 +155,10 @@ export class CountsFold {
   get sources(): TokenSources {
     const { computed, computed_by_decode: byDecode } = this.tokens;
     const counted = { handoff: computed - byDecode, computed: byDecode };
-    const report = this.#attempts.find((attempt) => attempt.report)?.report;
+    const report = this.#state.attempts.find((attempt) => attempt.report)?.report;
     if (!report) return { ...NO_SOURCES, ...counted };
     const found = foundIn(report);
-    let left = this.#promptTokens - computed;
+    let left = this.#state.promptTokens - computed;
     const take = (numTokens: number): number => {
       const taken = Math.min(numTokens, left);
       left -= taken;
@@ -170,16 +174,16 @@ export class CountsFold {
     let fetched = 0;
     let byPrefill = 0;
     let first: Report | undefined;
-    for (const attempt of this.#attempts) {
+    for (const attempt of this.#state.attempts) {
       first ??= attempt.report;
       fetched += attempt.report?.fetchedTokens ?? 0;
       for (const prefill of attempt.prefills) byPrefill += computedByPrefill(attempt, prefill);
     }
-    const byDecode = Math.min(this.#promptTokens, first?.computedTokens ?? 0);
-    const computed = Math.min(this.#promptTokens, byDecode + byPrefill);
+    const byDecode = Math.min(this.#state.promptTokens, first?.computedTokens ?? 0);
+    const computed = Math.min(this.#state.promptTokens, byDecode + byPrefill);
     return {
       // The number of cached tokens is unknown until the decode instance sends its first report.
-      cached: first ? this.#promptTokens - computed : 0,
+      cached: first ? this.#state.promptTokens - computed : 0,
       fetched,
       computed,
       computed_by_prefill: byPrefill,

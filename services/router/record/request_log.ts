@@ -2,6 +2,7 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { SpanContext, Tracing } from '../../../shared/base/tracing/tracing.ts';
 import { KeptRequests } from './kept_requests.ts';
+import { activeRequest, ClosedRequest, type LoggedRequest } from './logged_request.ts';
 import type { OpenedEvent, RequestEvent } from './request_events.ts';
 import type { RequestListener } from './request_listener.ts';
 import type { RequestIds } from './request_facts.ts';
@@ -10,22 +11,25 @@ import type { RequestRecord } from './request_record.ts';
 import { RequestSpans } from './request_spans.ts';
 import { RequestTrace } from './request_trace.ts';
 
+/** Bytes of finished requests that are kept at most. */
+const MAX_BYTES = 64 << 20;
+
 /** Opens requests, and keeps the records of active ones, and of finished ones as {@link KeptRequests} does. */
 export class RequestLog implements RequestListener {
   readonly #active = new Set<RequestRecord>();
-  readonly #kept: KeptRequests<RequestRecord>;
+  readonly #kept: KeptRequests<ClosedRequest>;
   readonly #clock: Clock;
   readonly #listeners: readonly RequestListener[];
   readonly #tracing: Tracing | undefined;
   #numOpened = 0;
   #numClosed = 0;
 
-  /** `listeners` are told of the events of all requests; `most` is the number of finished ones that are kept whatever became of them. */
+  /** `listeners` are told of the events of all requests; `most` is the number of finished ones that are kept whatever became of them, as long as they take MAX_BYTES at most. */
   constructor(clock: Clock, listeners: readonly RequestListener[], most: number, tracing?: Tracing) {
     this.#clock = clock;
     this.#tracing = tracing;
     this.#listeners = listeners;
-    this.#kept = new KeptRequests(most);
+    this.#kept = new KeptRequests(most, MAX_BYTES);
   }
 
   /** Opens the record of a prompt; `first` is that of the first prompt of the same HTTP request, below whose span this one's is. */
@@ -53,10 +57,20 @@ export class RequestLog implements RequestListener {
 
   on(record: RequestRecord, event: RequestEvent, atMs: number): void {
     if (event.kind === 'opened') this.#active.add(record);
-    if (event.kind !== 'ended') return;
-    this.#active.delete(record);
-    this.#numClosed++;
-    this.#kept.add(record, atMs);
+    else if (event.kind === 'ended') {
+      this.#active.delete(record);
+      this.#numClosed++;
+      this.#kept.add(new ClosedRequest(record, atMs));
+    } else if (event.kind !== 'token' && record.totalMs !== undefined) this.#changed(record, atMs);
+  }
+
+  /** Writes the record of a request again that has ended, and of which a prefill or an attempt ended after it. */
+  #changed(record: RequestRecord, atMs: number): void {
+    const { sequence } = record;
+    const rewrite = (closed: ClosedRequest): void => {
+      closed.rewrite(record);
+    };
+    this.#kept.change((closed) => closed.sequence === sequence, rewrite, atMs);
   }
 
   /** Number of requests that have ended. */
@@ -65,22 +79,22 @@ export class RequestLog implements RequestListener {
   }
 
   /** Returns up to `count` requests that ended last, newest end first. */
-  lastClosed(count: number): RequestRecord[] {
+  lastClosed(count: number): LoggedRequest[] {
     return this.#kept.last(count);
   }
 
   /** Active requests, newest first. */
-  get active(): RequestRecord[] {
-    return [...this.#active].reverse();
+  get active(): LoggedRequest[] {
+    return Array.from(this.#active, activeRequest).reverse();
   }
 
   /** Returns all kept requests, those that started last first. */
-  all(): RequestRecord[] {
-    return [...this.#active, ...this.#kept.list(this.#clock.nowMs())].sort((a, b) => b.sequence - a.sequence);
+  all(): LoggedRequest[] {
+    return [...this.active, ...this.#kept.list(this.#clock.nowMs())].sort((a, b) => b.sequence - a.sequence);
   }
 
   /** Returns up to `limit` requests, those that started last first. */
-  list(limit: number): RequestRecord[] {
+  list(limit: number): LoggedRequest[] {
     return this.all().slice(0, limit);
   }
 }

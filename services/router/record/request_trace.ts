@@ -25,7 +25,7 @@ export class RequestTrace {
     spans: RequestSpans | undefined,
     atMs: number,
   ) {
-    this.#fold = new RequestFold(opened, atMs);
+    this.#fold = RequestFold.opened(opened, atMs);
     this.#clock = clock;
     this.spans = spans;
     this.#listeners = listeners;

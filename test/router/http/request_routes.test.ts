@@ -143,19 +143,13 @@ test('beyond the last ones, requests that failed and the 20 slowest of a minute 
   );
 });
 
-test('older requests keep the three cheapest alternatives, notable ones all', () => {
-  const world = new World(10_000);
-  const alternatives = Array.from({ length: 8 }, (_, k) => ({ decode: `d${k}`, run: 0, queueLength: 0, priceMs: k }));
-  for (let i = 0; i < 2_100; i++) {
-    const trace = world.open(`r${i}`);
-    trace.emit(placedAt('d1', { explanation: { priceMs: 1, alternatives } }));
-    world.nowMs += i === 1 ? 5_000 : 1;
-    trace.end('finished', 'stop');
-  }
-  const numOf = (id: string): number | undefined =>
-    world.log
-      .all()
-      .find((record) => record.id === id)
-      ?.counts.attempts.at(-1)?.explanation?.alternatives.length;
-  assert.deepEqual([numOf('r30'), numOf('r1'), numOf('r2000')], [3, 8, 8]);
+test('a search finds what stands in the record of an ended request, and nothing that only resembles it', () => {
+  const world = new World();
+  world.finish('a', 5, undefined, 'd"1');
+  world.finish('b', 5, new Failure('internal', 'no “d3” here'), 'd2');
+  assert.deepEqual(world.ids({ node: 'd"1' }), ['a']);
+  assert.deepEqual(world.ids({ error: '“d3”' }), ['b']);
+  assert.deepEqual(world.ids({ node: 'd3' }), []);
+  assert.deepEqual(world.ids({ node: 'kind' }), []);
+  assert.deepEqual(world.ids({ reason: 'at d"1' }), ['a']);
 });

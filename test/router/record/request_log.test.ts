@@ -1,6 +1,8 @@
 /** The record of a request: where the time to its first token went, and its bounds. Simulated clock. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
+import { PromptMisses } from '../../../services/router/record/miss_reasons.ts';
+import { requestJson } from '../../../services/router/record/request_json.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
 import type { RequestEvent } from '../../../services/router/record/request_events.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
@@ -62,8 +64,42 @@ test('the last 512 requests and 20 slow ones are remembered where 512 are kept, 
   const listed = log.list(10_000);
   assert.equal(listed.length, 532);
   assert.equal(listed[0]?.id, 'r599');
-  const { notes, counts, phase } = listed[0];
+  const { notes, counts, phase } = listed[0].record;
   assert.deepEqual([notes.length, counts.attempts.length, phase], [64, 64, 'finished']);
   assert.equal(counts.attempts[0]?.prefills.length, 2, 'one beyond the bound is not kept');
   assert.equal(numEnded, 600, 'each is told once');
+});
+
+test('beyond 64 MiB the oldest go first, however few they are (P1)', () => {
+  const log = new RequestLog(new SimulatedClock(), [], 1_000);
+  const reason = 'x'.repeat(2 ** 15);
+  for (let i = 0; i < 48; i++) {
+    const trace = opened(log, `r${i}`);
+    for (let k = 0; k < 64; k++) trace.emit({ kind: 'missed', instance: 'd1', block: k, reason });
+    trace.end('failed', 'error', new Error('broken'));
+  }
+  const kept = log.all();
+  assert.equal(kept.length, 31, 'of two MiB and some each');
+  assert.deepEqual([kept[0]?.id, kept.at(-1)?.id], ['r47', 'r17']);
+  assert.equal(kept.at(-1)?.record.notes.length, 64);
+});
+
+test('a record of an ended request is what it was, and knows what ends after it', () => {
+  const clock = new SimulatedClock();
+  const log = new RequestLog(clock, [], 8);
+  const trace = opened(log, 'r', { model: 'm', promptTokens: 9, targets: { ttftMs: 5, tbtMs: undefined } });
+  const misses = new PromptMisses([{ start: 0, end: 9, reason: 'tail' }]);
+  trace.emit({ kind: 'expected', outputTokens: 7, misses });
+  const prediction = { ttftMs: 1.5, waitMs: 0, tbtMs: 1, totalMs: 9, cachedTokens: 0 };
+  const alternatives = [{ decode: 'd2', run: 0, queueLength: 1, priceMs: 3, parts: { wait: 2 }, prediction }];
+  trace.emit(placedAt('d1', { explanation: { priceMs: 2, prediction, alternatives, policy: 'priced' } }));
+  trace.emit({ kind: 'prefill', attempt: 1, index: 0, entry: { ...prefillAt('p1', 4), outcome: 'running' } });
+  trace.emit({ kind: 'firstToken', attempt: 1, report, isFirst: true });
+  trace.end('failed', 'error', new Error('d1 is “lost”'));
+  const shown = (): unknown => requestJson(log.all()[0]!.record, 1_000);
+  const atEnd = requestJson(trace.record, 1_000);
+  assert.deepEqual(shown(), atEnd);
+  trace.emit({ kind: 'prefill', attempt: 1, index: 0, entry: prefillAt('p1', 9) });
+  assert.deepEqual(shown(), requestJson(trace.record, 1_000));
+  assert.notDeepEqual(shown(), atEnd);
 });
