@@ -18,6 +18,8 @@ const NODE = { stepMs: 5_000, numSlots: 180 };
 const NODE_BYTES = SeriesRing.bytes(NODE_SERIES.length, NODE.numSlots);
 /** Roles and models that are followed (P1). */
 const MAX_SCOPES = 64;
+/** Beginning of the names of scopes of models. */
+const MODEL = 'model:';
 /** Values of a series in one answer. */
 const MAX_POINTS = 2_000;
 
@@ -54,6 +56,8 @@ export interface HistoryOptions {
 export class History implements RequestListener {
   readonly #options: HistoryOptions;
   readonly #scopes = new Map<string, Scope>();
+  /** Rates of each model that is followed, by its name: those of a scope, without the name that a token would have to make. */
+  readonly #byModel = new Map<string, RequestRates>();
   readonly #nodes = new Map<string, SeriesRing>();
   readonly #rates = { second: new CounterRates(), node: new CounterRates() };
   #numBytes = 0;
@@ -86,7 +90,7 @@ export class History implements RequestListener {
   on(record: RequestRecord, event: RequestEvent): void {
     if (!isCounted(event)) return;
     this.#scopes.get('cluster')?.requests?.on(record, event);
-    this.#scopes.get(`model:${record.facts.model ?? ''}`)?.requests?.on(record, event);
+    this.#byModel.get(record.facts.model ?? '')?.on(record, event);
   }
 
   /** Writes the values of the second that has begun last, once; to be called several times a second. */
@@ -111,7 +115,7 @@ export class History implements RequestListener {
 
   #addLoads(instance: Instance, rates: readonly number[]): void {
     const { role, model } = instance;
-    for (const name of ['cluster', `role:${role}`, ...(model === undefined ? [] : [`model:${model}`])]) {
+    for (const name of ['cluster', `role:${role}`, ...(model === undefined ? [] : [MODEL + model])]) {
       const scope = this.#scope(name);
       if (scope) addLoad(scope.loads, instance, rates);
     }
@@ -161,6 +165,7 @@ export class History implements RequestListener {
       requests: hasRequests ? new RequestRates() : undefined,
     };
     this.#scopes.set(name, scope);
+    if (scope.requests && name.startsWith(MODEL)) this.#byModel.set(name.slice(MODEL.length), scope.requests);
     return scope;
   }
 

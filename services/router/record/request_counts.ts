@@ -56,6 +56,8 @@ export type RequestCounts = Omit<CountsFold, 'apply'>;
 /** Token counts of one request over all its attempts, folded from its events: output tokens, and where the prompt's KV came from. */
 export class CountsFold {
   readonly #state: CountsState;
+  /** Undefined until somebody asks after a change. */
+  #tokens: PromptTokenCounts | undefined;
 
   /** `state` is the fold's from now on. */
   constructor(state = noCounts()) {
@@ -89,6 +91,7 @@ export class CountsFold {
         this.#state.reasoningTokens = (this.#state.reasoningTokens ?? 0) + 1;
         break;
       case 'read':
+        this.#tokens = undefined;
         this.#state.promptTokens = event.facts.promptTokens ?? this.#state.promptTokens;
         if (event.facts.hasReasoning) this.#state.reasoningTokens ??= 0;
         break;
@@ -122,13 +125,16 @@ export class CountsFold {
   #begin({ decode, reason, explanation: explained }: PlacedEvent): void {
     if (this.#state.attempts.length >= MAX_ATTEMPTS) return;
     const explanation = this.#state.attempts.length < MAX_EXPLAINED ? explained : undefined;
+    this.#tokens = undefined;
     this.#state.attempts.push({ decode, reason, explanation, prefills: [], outcome: 'running', report: undefined });
   }
 
   /** Changes the attempt of a number; does nothing for one that is not listed. */
   #change(number: number, changed: (attempt: AttemptEntry) => Partial<AttemptEntry>): void {
     const attempt = this.#state.attempts[number - 1];
-    if (attempt) this.#state.attempts[number - 1] = { ...attempt, ...changed(attempt) };
+    if (!attempt) return;
+    this.#state.attempts[number - 1] = { ...attempt, ...changed(attempt) };
+    this.#tokens = undefined;
   }
 
   get isPrefilling(): boolean {
@@ -169,8 +175,12 @@ export class CountsFold {
     return { ...own, instance: left, ...stores, ...counted };
   }
 
-  /** Tokens by where their KV came from. Read some ten times for each request, so without arrays in between. */
+  /** Tokens by where their KV came from. Read some ten times for each request, so they are counted once after each change. */
   get tokens(): PromptTokenCounts {
+    return (this.#tokens ??= this.#counted());
+  }
+
+  #counted(): PromptTokenCounts {
     let fetched = 0;
     let byPrefill = 0;
     let first: Report | undefined;
