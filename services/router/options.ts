@@ -189,7 +189,7 @@ export const options = {
     'N',
     positive(100_000),
     10_000,
-    'finished requests that `/api/requests` keeps, about 1.5 KB each and 64 MiB at most: the oldest go first; those that failed and the 20 slowest of each minute stay for an hour, within the 64 MiB',
+    'finished requests that `/api/requests` keeps, about 2 KB each and 64 MiB at most: the oldest go first; those that failed and the 20 slowest of each minute stay for an hour, within the 64 MiB',
   ),
   log_prompts: option(
     'Router',

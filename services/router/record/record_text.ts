@@ -1,6 +1,6 @@
 /**
  * Record of an ended request as one text: its state as JSON, of which the log keeps thousands. A text is one object of the heap where the state is
- * some hundred, so that it is cheap to keep, and its size is known.
+ * some sixty, so that it is cheap to keep, and its size is known.
  *
  * The text leaves out what no reader shows: links in reports, the span above the request, and all of an error but its message.
  */
