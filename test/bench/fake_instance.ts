@@ -1,4 +1,4 @@
-/** A decode instance without an engine, in a process of its own: it joins the hub and serves `decode` with the handler of a benchmark. */
+/** A decode instance without an engine, in a process of its own: it joins a cluster and serves `decode` with the handler of a benchmark. */
 import { systemClock } from '../../shared/base/clock.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import type { Format } from '../../shared/kv/format.ts';
@@ -12,7 +12,7 @@ import type { Handler } from '../../shared/net/network.ts';
 import type { Announcer } from '../../shared/node/announcer.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { copySource } from '../support/borrowing.ts';
-import { hubOf, idleLoad, joinAsFake } from '../support/fake_member.ts';
+import { hubOf, idleLoad, joinAsFake, natsOf } from '../support/fake_member.ts';
 
 const BLOCK_SIZE = 32;
 
@@ -27,7 +27,7 @@ export const FORMAT: Format = {
   kv: 'spec',
 };
 
-/** Joins the hub, and sends `ready` to the parent process once it has. Returns the announcer of blocks. */
+/** Joins a cluster, and sends `ready` to the parent process once it has. Returns the announcer of blocks. */
 export async function joinWithDecode({
   hub,
   modelPath,
@@ -35,6 +35,7 @@ export async function joinWithDecode({
   decode,
   load = () => ({}),
 }: {
+  /** Address of the router's hub, or of a NATS server (`nats://…`). */
   readonly hub: string;
   readonly modelPath: string;
   readonly name: string;
@@ -60,7 +61,7 @@ export async function joinWithDecode({
   const { announcer } = joinAsFake({
     member,
     clock: systemClock,
-    openBus: hubOf(hub, '', network, systemClock),
+    openBus: hub.startsWith('nats:') ? natsOf(hub, name, systemClock) : hubOf(hub, '', network, systemClock),
     engine: { format: FORMAT, modelConfig, numericsClass: 'none', maxModelLen: 131_072, vocabSize, device: 'none' },
     load: () => ({ ...idleLoad, ...load() }),
     onJoined: () => process.send?.('ready'),

@@ -25,7 +25,7 @@ import { benchMix } from './mix.ts';
 import { benchPath } from './path.ts';
 import { benchPipeline } from './pipeline.ts';
 import { benchRouter } from './router.ts';
-import { benchRouterStream } from './router_stream.ts';
+import { benchRouterStream, type RouterStreamOptions } from './router_stream.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
 import { SglangRouter } from './sglang_peer.ts';
 import { benchSamples } from './samples.ts';
@@ -73,7 +73,9 @@ const USAGE = `usage: npm run bench -- NAME [options]
       --readers LIST       readers at once (default 100,300,1000)
       --seconds N          of each measurement (default 10)
       --stalled N          further readers that stop reading (default none)
+      --routers N          divide the readers over N routers with a nats-server (of the PATH), after a run with one: figures of all, next to one's
       --kill               kill one of the instances in the middle: streams with a gap, a repeat or another text, and the longest pause
+      --kill-router        kill one of several routers instead: streams that end with it, and the same of the other routers' streams
   watch                    what it costs to watch a pool of 1,000 members: the router, its routes, its page in Chromium; members leave and return
                            (some minutes)
     --members N            (default 1000), --requests N (default 10000), --span SECONDS of each figure (default 20)
@@ -119,7 +121,9 @@ function commandLine() {
         readers: { type: 'string' },
         seconds: { type: 'string' },
         stalled: { type: 'string' },
+        routers: { type: 'string', default: '1' },
         kill: { type: 'boolean', default: false },
+        'kill-router': { type: 'boolean', default: false },
         members: { type: 'string' },
         requests: { type: 'string' },
         span: { type: 'string' },
@@ -199,6 +203,16 @@ function peerOf(): PeerInstructions | undefined {
   if (values['peer-instructions'] !== undefined && values.peer === undefined)
     fail('--peer-instructions goes with --peer');
   return values.peer === undefined ? undefined : oneOf(values['peer-instructions'] ?? 'all', peerInstructions);
+}
+
+/** Returns the number of routers and what is killed under their streams; exits on bad options. */
+function routersAndKill(): Pick<RouterStreamOptions, 'numRouters' | 'killed'> {
+  const numRouters = numberOf(values.routers, 1);
+  if (!Number.isInteger(numRouters)) fail(`${values.routers} is no number of routers`);
+  if (numRouters > 1 && values.peer !== undefined) fail('--peer goes with one router');
+  if (values['kill-router'] && numRouters === 1) fail('--kill-router goes with --routers');
+  if (values['kill-router'] && values.kill) fail('--kill and --kill-router are two runs');
+  return { numRouters, killed: values.kill ? 'instance' : values['kill-router'] ? 'router' : undefined };
 }
 
 async function samplingPeer(): Promise<SamplingBenchOptions['peer']> {
@@ -320,7 +334,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
         numReaders: numbersOf(values.readers, [100, 300, 1_000]),
         seconds: numberOf(values.seconds, 10),
         numStalled: values.stalled === undefined ? 0 : numberOf(values.stalled, 0),
-        hasKill: values.kill,
+        ...routersAndKill(),
       });
     return benchRouter({
       ...common,

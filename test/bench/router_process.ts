@@ -8,7 +8,7 @@ import { projectPath } from '../support/project.ts';
 export interface RouterProcess {
   readonly process: ChildProcess;
   readonly url: string;
-  /** Address at which instances join. */
+  /** Address at which instances join: that of its hub, or of the NATS server of `--bus`. */
   readonly hub: string;
 }
 
@@ -24,6 +24,6 @@ export async function startRouter(
   started.push(router);
   router.stderr.pipe(process.stderr);
   const [line] = (await once(createInterface({ input: router.stdout }), 'line')) as [string];
-  const [, url = '', hub = ''] = /ready: (\S+), hub (\S+)/.exec(line) ?? [];
+  const [, url = '', hub = ''] = /ready: (\S+), (?:hub|bus) (\S+)/.exec(line) ?? [];
   return { process: router, url, hub };
 }

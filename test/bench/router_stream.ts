@@ -1,18 +1,19 @@
 /**
  * Measures the cost of a streamed token at the router: readers of chats at 30 tokens/s before two instances that emit on a clock. Reports CPU time a token
- * of the router, of its control thread by part, and of the instances; the time between two tokens as a reader on sockets sees it; and,
- * when an instance is killed in the middle, what its readers noticed.
+ * of the router, of its control thread by part, and of the instances; the time between two tokens as a reader on sockets sees it; the same of several
+ * routers over one NATS server, compared with one; and, when an instance or a router is killed in the middle, what its readers noticed.
  */
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { temporaryFolder } from '../support/cluster.ts';
 import { until } from '../support/until.ts';
-import { cpuMsOf, cpuTimesOf } from './cpu_times.ts';
+import { cpuMsOf, cpuTimesOf, type CpuTimes } from './cpu_times.ts';
 import { withReference, type Figure } from './figures.ts';
 import { countFullConnections } from './stream/full_connections.ts';
+import { killInstance, killRouter, type AddFigure } from './stream/kills.ts';
 import { divideProfile, PARTS, readProfile, type ProfileTimes } from './stream/profile_parts.ts';
 import { Reader } from './stream/reader.ts';
-import { CONTEXT, numOpenAt, servePenstock, serveSglang, startClock, type Served } from './stream/served.ts';
+import { CONTEXT, servePenstock, serveSglang, startClock, type Served } from './stream/served.ts';
 import { STEPS_PER_SECOND } from './stream/step_clock.ts';
 
 export interface RouterStreamOptions {
@@ -22,15 +23,15 @@ export interface RouterStreamOptions {
   readonly seconds: number;
   /** Further readers that stop reading before it. */
   readonly numStalled: number;
-  /** Whether an instance is killed after it. */
-  readonly hasKill: boolean;
+  /** Routers over which the readers are divided; several are measured after one, and compared with it. */
+  readonly numRouters: number;
+  /** Process that is killed after it; a router only of several. */
+  readonly killed: 'instance' | 'router' | undefined;
   readonly hasPeer: boolean;
   readonly print: (line: string) => void;
   readonly onFigure: (figure: Figure) => void;
 }
 
-/** Tokens that each stream has after the kill before its readers are asked. */
-const TOKENS_AFTER_KILL = STEPS_PER_SECOND;
 /** Tokens of a stream at most: all of the context but for the prompt. */
 const MAX_TOKENS = CONTEXT - 1_024;
 const NUM_MODULES = 16;
@@ -45,17 +46,8 @@ export async function benchRouterStream(options: RouterStreamOptions): Promise<F
   for (const numReaders of options.numReaders) {
     const stalled = options.numStalled > 0 ? `, ${options.numStalled} stalled` : '';
     const name = `router/stream/${numReaders} readers${stalled}`;
-    const after: Figure[] = [];
-    const addAfter: AddFigure = (what, value, unit) => after.push({ name: `${name}/${what}`, value, unit });
-    const own = await measureOwn(numReaders, options, addAfter);
-    await profile(numReaders, options, addAfter);
-    const theirs = options.hasPeer ? await measurePeer(numReaders, options) : undefined;
-    for (const [what, unit] of MEASURES) {
-      const reference = theirs?.[what];
-      const known = { name: `${name}/${what}`, value: own[what], unit };
-      add(reference === undefined ? known : withReference(known.name, own[what], unit, 'sglang-router', reference));
-    }
-    after.forEach(add);
+    if (options.numRouters === 1) await benchOne(name, numReaders, options, add);
+    else await benchSeveral(`${name}, ${options.numRouters} routers`, numReaders, options, add);
   }
   return figures;
 }
@@ -69,22 +61,68 @@ const MEASURES = [
   ['tbt/p99', 'ms'],
   ['reader', 'µs a token'],
 ] as const;
+/** Streams that the control threads could carry by their CPU time a token, each on a core of its own, whatever cores the machine has. */
+const CAPACITY = ['capacity', 'streams'] as const;
 
 /** Values of a steady state. `reader` is the CPU time of the benchmark's own reader. */
-type Steady = Readonly<Record<(typeof MEASURES)[number][0], number>>;
-type AddFigure = (what: string, value: number, unit: string) => void;
+type Steady = Readonly<Record<(typeof MEASURES)[number][0] | (typeof CAPACITY)[0], number>>;
+
+/** Measures one router, its profile, and the peer. */
+async function benchOne(
+  name: string,
+  numReaders: number,
+  options: RouterStreamOptions,
+  add: (figure: Figure) => void,
+): Promise<void> {
+  const after: Figure[] = [];
+  const addAfter = figuresOf(name, (figure) => after.push(figure));
+  const own = await measureOwn(numReaders, options, addAfter);
+  await profile(numReaders, options, addAfter);
+  const theirs = options.hasPeer ? await measurePeer(numReaders, options) : undefined;
+  const addNow = figuresOf(name, add);
+  for (const [what, unit] of MEASURES)
+    addNow(what, own[what], unit, theirs && { name: 'sglang-router', value: theirs[what] });
+  after.forEach(add);
+}
+
+/** Measures one router, and then several with as many readers in all. */
+async function benchSeveral(
+  name: string,
+  numReaders: number,
+  options: RouterStreamOptions,
+  add: (figure: Figure) => void,
+): Promise<void> {
+  const after: Figure[] = [];
+  const addAfter = figuresOf(name, (figure) => after.push(figure));
+  const one = await measureOwn(numReaders, { ...options, numRouters: 1, killed: undefined }, addAfter);
+  const several = await measureOwn(numReaders, options, addAfter);
+  const addNow = figuresOf(name, add);
+  for (const [what, unit] of [...MEASURES, CAPACITY])
+    addNow(what, several[what], unit, { name: 'one router', value: one[what] });
+  after.forEach(add);
+}
+
+/** Returns the receiver of figures whose names begin so. */
+function figuresOf(name: string, add: (figure: Figure) => void): AddFigure {
+  return (what, value, unit, reference) => {
+    const known = { name: `${name}/${what}`, value, unit };
+    add(reference ? withReference(known.name, value, unit, reference.name, reference.value) : known);
+  };
+}
 
 async function measureOwn(numReaders: number, options: RouterStreamOptions, add: AddFigure): Promise<Steady> {
-  const served = await servePenstock(numReaders + options.numStalled);
+  const { numRouters, numStalled, seconds, killed } = options;
+  const served = await servePenstock({ numRouters, numRequests: numReaders + numStalled });
   const reader = new Reader();
   try {
     await begin(served, reader, numReaders, options);
-    const steady = await measureSteady(served, reader, options.seconds);
-    if (options.hasKill) await killOne(served, reader, add);
+    const steady = await measureSteady(served, reader, seconds);
+    if (killed === 'instance') await killInstance(served, reader, add);
+    if (killed === 'router') await killRouter(served, reader, add);
     return steady;
   } finally {
     reader.close();
-    served.close();
+    await served.close();
   }
 }
 
@@ -105,61 +143,78 @@ async function measurePeer(numReaders: number, options: RouterStreamOptions): Pr
     return { ...steady, 'control thread': steady['all threads'] };
   } finally {
     reader.close();
-    served.close();
+    await served.close();
   }
 }
 
 /** Opens all streams, waits until those that stop reading are full, and lets the others run for a while. */
 async function begin(
-  { url, model, servers }: Served,
+  { model, routers, servers }: Served,
   reader: Reader,
   numReaders: number,
   { seconds, numStalled }: RouterStreamOptions,
 ): Promise<void> {
-  await reader.open({ url, model, numReaders, numStalled, maxTokens: MAX_TOKENS });
+  const urls = routers.map(({ url }) => url);
+  await reader.open({ urls, model, numReaders, numStalled, maxTokens: MAX_TOKENS });
   await Promise.all(servers.map(startClock));
   if (numStalled > 0) {
-    const port = Number(new URL(url).port);
-    await until('all stalled streams are stuck', async () => (await countFullConnections(port)) >= numStalled);
+    const ports = urls.map((url) => Number(new URL(url).port));
+    await until('all stalled streams are stuck', async () => {
+      const counts = await Promise.all(ports.map(countFullConnections));
+      return sum(counts) >= numStalled;
+    });
   }
   await sleep(500 * seconds);
 }
 
-async function measureSteady({ router, servers }: Served, reader: Reader, seconds: number): Promise<Steady> {
-  const times = () => ({ ...cpuTimesOf(router), servers: servers.reduce((sum, one) => sum + cpuMsOf(one), 0) });
+async function measureSteady({ routers, servers }: Served, reader: Reader, seconds: number): Promise<Steady> {
+  const times = () => ({
+    routers: routers.map(({ process }) => cpuTimesOf(process)),
+    servers: sum(servers.map(cpuMsOf)),
+  });
   await reader.mark();
   const before = times();
   await sleep(1_000 * seconds);
   const after = times();
-  const { numTokens, elapsedMs, tbtMs, cpuMs } = await reader.report();
+  const { numTokens, tokensOfUrls, elapsedMs, tbtMs, cpuMs } = await reader.report();
   const perToken = (ms: number): number => (1_000 * ms) / numTokens;
+  const usedBy = (kind: keyof CpuTimes): number[] =>
+    after.routers.map((one, i) => one[kind] - (before.routers[i]?.[kind] ?? 0));
+  const controlMs = usedBy('control');
   return {
     rate: (1_000 * numTokens) / elapsedMs,
-    'control thread': perToken(after.control - before.control),
-    'all threads': perToken(after.all - before.all),
+    'control thread': perToken(sum(controlMs)),
+    'all threads': perToken(sum(usedBy('all'))),
     instances: perToken(after.servers - before.servers),
     'tbt/p50': tbtMs.p50,
     'tbt/p99': tbtMs.p99,
     reader: perToken(cpuMs),
+    capacity: sum(controlMs.map((ms, i) => (1_000 * (tokensOfUrls[i] ?? 0)) / ms / STEPS_PER_SECOND)),
   };
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, one) => total + one, 0);
 }
 
 /** Prints where the control thread's time goes, on a router of its own: the profiler has a cost. */
 async function profile(numReaders: number, options: RouterStreamOptions, add: AddFigure): Promise<void> {
   const folder = temporaryFolder();
-  const served = await servePenstock(numReaders, folder.path);
+  const served = await servePenstock({ numRouters: 1, numRequests: numReaders, profiles: folder.path });
   const reader = new Reader();
   try {
+    const router = served.routers[0]?.process;
+    if (!router) throw new Error('no router serves');
     await begin(served, reader, numReaders, { ...options, numStalled: 0 });
     await reader.mark();
-    const [cpu, startUs] = [cpuTimesOf(served.router), monotonicUs()];
+    const [cpu, startUs] = [cpuTimesOf(router), monotonicUs()];
     await sleep(1_000 * options.seconds);
-    const cpuMs = cpuTimesOf(served.router).control - cpu.control;
+    const cpuMs = cpuTimesOf(router).control - cpu.control;
     const endUs = monotonicUs();
     const { numTokens } = await reader.report();
     reader.close();
-    served.router.kill('SIGTERM');
-    await once(served.router, 'exit');
+    router.kill('SIGTERM');
+    await once(router, 'exit');
     const times = divideProfile(readProfile(folder.path), startUs, endUs);
     // On a busy machine the thread waits for a core in all parts alike, while the profile's clock goes on.
     const perToken = (ms: number): number => (1_000 * ms * cpuMs) / times.busyMs / numTokens;
@@ -167,7 +222,7 @@ async function profile(numReaders: number, options: RouterStreamOptions, add: Ad
     for (const part of PARTS) add(`profile/${part}`, perToken(times.parts[part]), 'µs a token');
   } finally {
     reader.close();
-    served.close();
+    await served.close();
     folder.remove();
   }
 }
@@ -187,28 +242,4 @@ function printModules(
     const share = (100 * ms) / busyMs;
     print(`  ${perToken(ms).toFixed(2).padStart(7)} ${share.toFixed(1).padStart(5)} %  ${part.padEnd(8)} ${name}`);
   }
-}
-
-/** Kills one of the instances, and waits until all streams have gone on. */
-async function killOne({ servers }: Served, reader: Reader, add: AddFigure): Promise<void> {
-  const counts = await Promise.all(servers.map(numOpenAt));
-  const numMoved = Math.max(...counts);
-  const killed = servers[counts.indexOf(numMoved)];
-  if (!killed) throw new Error('no instance has streams');
-  await reader.mark();
-  await sleep(1_000 / STEPS_PER_SECOND);
-  killed.kill('SIGKILL');
-  await once(killed, 'exit');
-  await until('all streams have gone on', async () => {
-    const { leastTokens, numStreams } = await reader.report();
-    return leastTokens >= TOKENS_AFTER_KILL || numStreams.ended > 0;
-  });
-  const { numStreams, tbtMs, error } = await reader.report();
-  if (error !== undefined) throw new Error(`a stream failed: ${error}`);
-  add('killed/streams that moved', numMoved, 'streams');
-  add('killed/with a gap', numStreams.gap, 'streams');
-  add('killed/with a repeat', numStreams.repeat, 'streams');
-  add('killed/with other text', numStreams.otherText, 'streams');
-  add('killed/that ended', numStreams.ended, 'streams');
-  add('killed/longest pause', tbtMs.most, 'ms');
 }

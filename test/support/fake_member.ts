@@ -2,8 +2,10 @@
 import type { Clock } from '../../shared/base/clock.ts';
 import { newBusEpoch } from '../../shared/base/identity.ts';
 import { silentLog } from '../../shared/base/log.ts';
+import type { Bus, BusListener } from '../../shared/bus/bus.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
+import { NatsBus } from '../../shared/bus/nats/nats_bus.ts';
 import { Announcer } from '../../shared/node/announcer.ts';
 import type { Network } from '../../shared/net/network.ts';
 import { ClusterMember, type ClusterMemberOptions } from '../../shared/node/cluster_member.ts';
@@ -76,8 +78,18 @@ export function joinAsFake(options: FakeMemberOptions): FakeMember {
 
 /** The bus of a router with a hub, for members of its cluster `default`. */
 export function hubOf(address: string, token: string, network: Network, clock: Clock): ClusterMemberOptions['openBus'] {
+  return clusterOf(token, clock, (listener) => new HubClient({ address, network, clock, log: silentLog, ...listener }));
+}
+
+/** The bus of a NATS server, for members of its cluster `default`; `name` is that of this process in the server's lists. */
+export function natsOf(url: string, name: string, clock: Clock): ClusterMemberOptions['openBus'] {
+  const options = { servers: { urls: [url] }, name, clock, log: silentLog };
+  return clusterOf('', clock, (listener) => new NatsBus(options, listener));
+}
+
+function clusterOf(token: string, clock: Clock, open: (listener: BusListener) => Bus): ClusterMemberOptions['openBus'] {
   return (listener, onUnverified) =>
-    new ClusterBus(new HubClient({ address, network, clock, log: silentLog, ...listener }), {
+    new ClusterBus(open(listener), {
       cluster: 'default',
       token,
       epoch: newBusEpoch(),

@@ -1,6 +1,6 @@
 /**
- * A decode instance that emits tokens on a clock: its cost is that of the calls alone. Started by the benchmark with the hub and the
- * model's folder; sends `ready` to its parent once it has joined, and the number of its open sequences when the parent asks.
+ * A decode instance that emits tokens on a clock: its cost is that of the calls alone. Started by the benchmark with the address of
+ * the hub or the NATS server and the model's folder; sends `ready` to its parent once it has joined, and the number of its open sequences when the parent asks.
  */
 import { systemClock } from '../../../shared/base/clock.ts';
 import { DecodeServer, type DecodeOutput } from '../../../shared/net/decode/served_decodes.ts';

@@ -22,8 +22,9 @@ export class Reader {
     await this.#ask({ kind: 'mark' });
   }
 
-  async report(): Promise<StreamsReport> {
-    const { report } = await this.#ask({ kind: 'report' });
+  /** Reports on the streams of these URLs, or on all. */
+  async report(urls?: readonly string[]): Promise<StreamsReport> {
+    const { report } = await this.#ask({ kind: 'report', urls });
     if (!report) throw new Error('the reader sent no report');
     return report;
   }

@@ -7,7 +7,8 @@ import { ExpectedText } from './stream_text.ts';
 
 /** Streams to open. */
 export interface StreamsRequest {
-  readonly url: string;
+  /** Routers over which the streams are divided in turn. */
+  readonly urls: readonly string[];
   readonly model: string;
   readonly numReaders: number;
   /** Readers that stop after the first event. */
@@ -17,7 +18,11 @@ export interface StreamsRequest {
 
 /** Observations since the last mark; faults since the streams began. Streams whose readers stopped are left out. */
 export interface StreamsReport {
+  /** Streams that the report is of. */
+  readonly numRead: number;
   readonly numTokens: number;
+  /** Tokens of each URL's streams, in the order of the request. */
+  readonly tokensOfUrls: readonly number[];
   readonly elapsedMs: number;
   /** Tokens of the stream that had the fewest. */
   readonly leastTokens: number;
@@ -50,14 +55,27 @@ class Stream implements AnswerListener {
   readonly isStalled: boolean;
   /** Tokens since the last mark. */
   numTokens = 0;
+  /** Milliseconds between tokens since the last mark. */
+  gapsMs: number[] = [];
   lastMs: number | undefined;
   hasEnded = false;
-  readonly #owner: Streams;
+  /** Text of the first error. */
+  error: string | undefined;
+  readonly url: string;
+  readonly #reader = new EventReader(this);
+  /** Time of the bytes that are read now. */
+  #nowMs = 0;
 
-  constructor(seed: number, owner: Streams) {
+  constructor(seed: number, url: string) {
     this.text = new ExpectedText(seed);
     this.isStalled = seed >= FIRST_STALLED_SEED;
-    this.#owner = owner;
+    this.url = url;
+  }
+
+  /** Notes bytes that came at this time. */
+  read(bytes: string, nowMs: number): void {
+    this.#nowMs = nowMs;
+    this.#reader.read(bytes);
   }
 
   onHead(head: string): void {
@@ -72,7 +90,7 @@ class Stream implements AnswerListener {
     }
     const text = event.slice(start, event.indexOf('"', start));
     if (text === '') return;
-    this.#owner.received(this, this.text.take(text));
+    this.#received(this.text.take(text));
   }
 
   onEnd(): void {
@@ -81,48 +99,52 @@ class Stream implements AnswerListener {
 
   #fail(text: string): void {
     this.hasEnded = true;
-    this.#owner.error ??= text;
+    this.error ??= text;
+  }
+
+  /** Notes the arrival of tokens. Of several that came together all but the first came at once. */
+  #received(numTokens: number): void {
+    if (!this.isStalled) {
+      if (this.lastMs !== undefined) this.gapsMs.push(this.#nowMs - this.lastMs);
+      for (let i = 1; i < numTokens; i++) this.gapsMs.push(0);
+    }
+    this.lastMs = this.#nowMs;
+    this.numTokens += numTokens;
   }
 }
 
 /** All streams of this process. */
 export class Streams {
-  error: string | undefined;
   readonly #streams: Stream[] = [];
-  #gapsMs: number[] = [];
+  #urls: readonly string[] = [];
   #markMs = 0;
   #usage = process.cpuUsage();
-  /** Time of the bytes that are read now. */
-  #nowMs = 0;
 
   /** Opens streams, a few at a time. */
-  async open({ url, model, numReaders, numStalled, maxTokens }: StreamsRequest): Promise<void> {
+  async open({ urls, model, numReaders, numStalled, maxTokens }: StreamsRequest): Promise<void> {
     const seeds = [
       ...Array.from({ length: numStalled }, (_, i) => FIRST_STALLED_SEED + i),
       ...Array.from({ length: numReaders }, (_, i) => 1 + i),
     ];
+    this.#urls = urls;
     for (const [i, seed] of seeds.entries()) {
       const messages = [{ role: 'user', content: `${seed} ${PROMPT}` }];
-      this.#open(
-        new URL(url),
-        seed,
-        JSON.stringify({ model, messages, seed, max_completion_tokens: maxTokens, stream: true }),
-      );
+      const body = JSON.stringify({ model, messages, seed, max_completion_tokens: maxTokens, stream: true });
+      this.#open(urls[i % urls.length] ?? '', seed, body);
       if (i % OPENED_TOGETHER === 0) await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     }
   }
 
-  #open({ hostname, port, host }: URL, seed: number, body: string): void {
-    const stream = new Stream(seed, this);
-    const reader = new EventReader(stream);
+  #open(url: string, seed: number, body: string): void {
+    const { hostname, port, host } = new URL(url);
+    const stream = new Stream(seed, url);
     const callback = (numBytes: number): boolean => {
-      this.#nowMs = performance.now();
-      reader.read(BUFFER.toString('latin1', 0, numBytes));
+      stream.read(BUFFER.toString('latin1', 0, numBytes), performance.now());
       return !stream.isStalled || stream.lastMs === undefined;
     };
     const socket = connect({ host: hostname, port: Number(port), noDelay: true, onread: { buffer: BUFFER, callback } });
     socket.on('error', (error) => {
-      this.error ??= error.message;
+      stream.error ??= error.message;
     });
     socket.on('close', () => {
       stream.hasEnded = true;
@@ -132,42 +154,38 @@ export class Streams {
     this.#streams.push(stream);
   }
 
-  /** Notes the arrival of tokens. Of several that came together all but the first came at once. */
-  received(stream: Stream, numTokens: number): void {
-    if (!stream.isStalled) {
-      if (stream.lastMs !== undefined) this.#gapsMs.push(this.#nowMs - stream.lastMs);
-      for (let i = 1; i < numTokens; i++) this.#gapsMs.push(0);
-    }
-    stream.lastMs = this.#nowMs;
-    stream.numTokens += numTokens;
-  }
-
   /** Whether every stream has had a token. */
   get haveBegun(): boolean {
     return this.#streams.every(({ lastMs, hasEnded }) => lastMs !== undefined || hasEnded);
   }
 
   mark(): void {
-    this.#gapsMs = [];
-    for (const stream of this.#streams) stream.numTokens = 0;
+    for (const stream of this.#streams) {
+      stream.gapsMs = [];
+      stream.numTokens = 0;
+    }
     this.#markMs = performance.now();
     this.#usage = process.cpuUsage();
   }
 
-  report(): StreamsReport {
+  /** Reports on the streams of these URLs. */
+  report(urls = this.#urls): StreamsReport {
     const elapsedMs = performance.now() - this.#markMs;
     const { user, system } = process.cpuUsage(this.#usage);
-    const read = this.#streams.filter(({ isStalled }) => !isStalled);
-    const tokens = read.map(({ numTokens }) => numTokens);
+    const read = this.#streams.filter(({ isStalled, url }) => !isStalled && urls.includes(url));
+    const gapsMs = read.flatMap((stream) => stream.gapsMs);
+    const tokensOf = (streams: readonly Stream[]): number => streams.reduce((sum, one) => sum + one.numTokens, 0);
     const count = (is: (stream: Stream) => boolean): number => read.filter(is).length;
     return {
-      numTokens: tokens.reduce((sum, one) => sum + one, 0),
+      numRead: read.length,
+      numTokens: tokensOf(read),
+      tokensOfUrls: urls.map((url) => tokensOf(read.filter((stream) => stream.url === url))),
       elapsedMs,
-      leastTokens: Math.min(...tokens),
+      leastTokens: Math.min(...read.map(({ numTokens }) => numTokens)),
       tbtMs: {
-        p50: percentile(this.#gapsMs, 0.5),
-        p99: percentile(this.#gapsMs, 0.99),
-        most: percentile(this.#gapsMs, 1),
+        p50: percentile(gapsMs, 0.5),
+        p99: percentile(gapsMs, 0.99),
+        most: percentile(gapsMs, 1),
       },
       numStreams: {
         gap: count(({ text }) => text.faults.hasGap),
@@ -175,7 +193,7 @@ export class Streams {
         otherText: count(({ text }) => text.faults.hasOtherText),
         ended: count(({ hasEnded }) => hasEnded),
       },
-      error: this.error,
+      error: this.#streams.find(({ url, error }) => error !== undefined && urls.includes(url))?.error,
       cpuMs: (user + system) / 1_000,
     };
   }
