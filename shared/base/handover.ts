@@ -36,7 +36,7 @@ export class Handover<T extends object> {
         else reject(asFailure(error));
       };
     });
-    // Whoever pushes may await it later.
+    // It may be awaited later.
     this.ended.catch(() => undefined);
   }
 

@@ -5,7 +5,7 @@
 import { charactersOf, REPLACEMENT } from '../model/token_bytes.ts';
 
 /** How a token stands in the table. */
-export const TokenKind = {
+const TokenKind = {
   /** Its text may depend on its neighbours, or it is an added token: the tokenizer knows. */
   open: 0,
   /** Its bytes are its text, whatever its neighbours are. */
@@ -70,18 +70,15 @@ export class TokenTexts {
   plainText(id: number): string | undefined {
     const known = this.#plain.get(id);
     if (known !== undefined) return known ?? undefined;
-    switch (this.#kindOf(id)) {
-      case TokenKind.plain: {
-        const text = Buffer.from(this.#bytesOf(id)).toString();
-        this.#plain.set(id, text);
-        return text;
-      }
-      case TokenKind.part:
-        return undefined;
-      default:
-        this.#lookUp(id);
-        return undefined;
+    const kind = this.#kindOf(id);
+    if (kind === TokenKind.part) return undefined;
+    if (kind !== TokenKind.plain) {
+      this.#lookUp(id);
+      return undefined;
     }
+    const text = Buffer.from(this.#bytesOf(id)).toString();
+    this.#plain.set(id, text);
+    return text;
   }
 
   /** Returns the bytes of a token that is part of a character; undefined for any other, and for one that is not in the table. */

@@ -4,7 +4,7 @@ import { ThreadLink, type LinkEnd } from '../base/thread_link.ts';
 import { isSpecialToken } from '../grammar/matcher/token_table.ts';
 import type { TextFiles } from '../model/text_files.ts';
 import type { AddedTokenJson } from '../model/tokenizer_json.ts';
-import { isBytesOfTokens, REPLACEMENT, tokenSpeller, type TokenBytes } from '../model/token_bytes.ts';
+import type { TokenBytes } from '../model/token_bytes.ts';
 import type { TemplateInput } from './template_input.ts';
 import { OutputFormat, type FormatChoice, type ParserNames } from './output/output_format.ts';
 import { ChatRenderer } from './chat_renderer.ts';
@@ -22,7 +22,8 @@ import { openLibrary } from './encoder/library.ts';
 import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
 import { PartedText, serveEncoding } from './encoder/parallel_encoding.ts';
 import type { ChatInput, ChatPrompt, TextPrompt } from './prompts.ts';
-import { textSlice, type TextSlice } from './token_texts.ts';
+import { SingleTokens } from './single_tokens.ts';
+import type { TextSlice } from './token_texts.ts';
 import { tokenizerInfo } from './tokenizer_info.ts';
 import { turnReader, type TurnReader } from './turn_reader.ts';
 
@@ -64,19 +65,16 @@ export class TokenizerTools {
   /** Created at first use, as the encoder is. */
   #turns: GeneratedTurns | undefined;
   readonly #keepsReasoning: boolean;
-  readonly #spell: (token: string) => Uint8Array;
-  /** Contents of the added tokens by id, which the decoder leaves unchanged. */
-  readonly #added: ReadonlyMap<number, string>;
-  #letter: number | undefined;
+  readonly #single: SingleTokens;
   #taking: Promise<void> | undefined;
 
   /** Opens a tokenizer and its template. @throws Error when the files cannot be used */
   constructor({ tokenizer, config, template, parsers = AUTO, keepsReasoning = false }: TokenizerInput) {
     this.#config = JSON.parse(config) as Record<string, unknown>;
     this.#tokenizer = openLibrary(JSON.parse(tokenizer), this.#config);
-    this.#spell = tokenSpeller(this.#tokenizer.tokenizer.decoder);
-    this.#added = new Map(this.#tokenizer.tokenizer.added_tokens.map(({ id, content }) => [id, content]));
-    this.#chats = new ChatRenderer(this.#config, template, parsers, [...this.#added.values()]);
+    const { additional_special_tokens: special } = this.#config as { additional_special_tokens?: unknown[] | null };
+    this.#single = new SingleTokens(this.#tokenizer, (special ?? []).map(String));
+    this.#chats = new ChatRenderer(this.#config, template, parsers, this.#single.added);
     this.#keepsReasoning = keepsReasoning;
   }
 
@@ -305,46 +303,19 @@ export class TokenizerTools {
     return ids.length === 0 ? '' : this.#tokenizer.decode([...ids], { skip_special_tokens: false });
   }
 
-  /**
-   * Returns the token's text when it is the same after any other such token and leaves the text after it unchanged. Undefined when it
-   * depends on its neighbours: half a character, a special token, punctuation that removes the space before it. Found by decoding the
-   * token between letters, so that no type of decoder must be known.
-   */
+  /** Returns a text by {@link SingleTokens.plainText}. */
   plainText(id: number): string | undefined {
-    const textOf = (...ids: number[]): string => this.#tokenizer.decode(ids, { skip_special_tokens: true });
-    this.#letter ??= this.#tokenizer.encode('x', { add_special_tokens: false }).ids[0];
-    const letter = this.#letter;
-    if (letter === undefined) return undefined;
-    const first = textOf(letter);
-    const next = textOf(letter, letter).slice(first.length);
-    const text = textOf(letter, id).slice(first.length);
-    if (text === '' || text.includes(REPLACEMENT)) return undefined;
-    const isPlain =
-      textOf(letter, id) === first + text &&
-      textOf(letter, id, letter) === first + text + next &&
-      textOf(letter, id, id) === first + text + text;
-    return isPlain ? text : undefined;
+    return this.#single.plainText(id);
   }
 
-  /** Returns the texts of a slice of the vocabulary, from this id on. Where the decoder's type is not known, all of them are open. */
+  /** Returns texts by {@link SingleTokens.textsOf}. */
   textsOf(from: number): TextSlice {
-    const { vocab } = this.#tokenizer.model;
-    const isKnown = isBytesOfTokens(this.#tokenizer.tokenizer.decoder);
-    return textSlice(from, vocab.length, (id) => {
-      const name = isKnown && !this.#added.has(id) ? vocab[id] : undefined;
-      return name === undefined ? undefined : this.#spell(name);
-    });
+    return this.#single.textsOf(from);
   }
 
-  /** Returns the bytes and names of single tokens, independent of neighbours. A token that is not in the vocabulary has no bytes. */
+  /** Returns bytes and names by {@link SingleTokens.bytesOf}. */
   tokenBytes(ids: readonly number[]): TokenBytes[] {
-    return ids.map((id) => {
-      const added = this.#added.get(id);
-      if (added !== undefined) return { bytes: new TextEncoder().encode(added), name: added, isAdded: true };
-      const name = this.#tokenizer.model.vocab[id];
-      const bytes = name === undefined ? new Uint8Array(0) : this.#spell(name);
-      return { bytes, name: name ?? `token_id:${id}`, isAdded: false };
-    });
+    return this.#single.bytesOf(ids);
   }
 
   /** One text per list of ids; an empty list is the empty text. */

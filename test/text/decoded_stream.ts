@@ -1,12 +1,12 @@
 /** A text stream with the tokenizer that decodes for it, as the router's run of a prompt has both. */
 import type { TextCodec } from '../../shared/text/text.ts';
-import { TextStream, type TextStreamOptions } from '../../shared/text/text_stream.ts';
+import { TextStream, type StreamTexts, type TextStreamOptions } from '../../shared/text/text_stream.ts';
 
 /** The part of a codec that streams use. */
 export type StreamCodec = Pick<TextCodec, 'decode' | 'plainText' | 'partOf'>;
 
 /** A codec that knows no text without its tokenizer. */
-export const unknownTexts = { plainText: () => undefined, partOf: () => undefined };
+export const unknownTexts: StreamTexts = { plainText: () => undefined, partOf: () => undefined };
 
 export class DecodedStream extends TextStream {
   readonly #decoder: StreamCodec;

@@ -24,6 +24,7 @@ import { SimulatedClock } from '../../sim/simulated_clock.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { workOf } from '../../placement/snapshots.ts';
 import { kindOf } from '../../support/request_kind.ts';
+import { PATIENCE_MS } from '../../support/until.ts';
 
 const BLOCK = 4;
 const FORMAT = 'ab'.repeat(16) as Digest;
@@ -112,7 +113,7 @@ class Scene {
     const trace = this.#log.open('r', kindOf(ENDPOINT), { clientId: undefined, traceId: undefined });
     trace.emit({ kind: 'read', facts: { targets, promptTokens: PROMPT.length } });
     const leaving = new AbortController();
-    const bounds = { untilMs: 60_000, signal: leaving.signal };
+    const bounds = { untilMs: PATIENCE_MS, signal: leaving.signal };
     const ended = this.relay.generate(generation, trace, bounds, () => undefined).catch(() => undefined);
     while (this.decided.length < 2) await turn();
     leaving.abort(new Failure('cancelled', 'enough'));

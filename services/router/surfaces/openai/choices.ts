@@ -34,7 +34,7 @@ export interface ChoiceChunk {
 }
 
 /** A piece of an answer that is text. */
-export type TextPiece = Exclude<OutputDelta, { readonly kind: 'call' }>;
+type TextPiece = Exclude<OutputDelta, { readonly kind: 'call' }>;
 
 /** Format of an endpoint's answers: ids, choices, stream chunks and log-probabilities. */
 export interface AnswerFormat<L> {
