@@ -18,7 +18,7 @@ import { linkSignals, DONE, type Link } from '../base/signal.ts';
 import type { Tracing } from '../base/tracing/tracing.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
 import { MAX_ALTERNATIVES } from '../engine/sampler.ts';
-import { DecodeServer, type DecodeOutput, type DecodeSession } from '../net/decode/served_decodes.ts';
+import type { DecodeOutput, DecodeSession, StartDecode } from '../net/decode/served_decodes.ts';
 import { CallSpan } from '../node/traced_handlers.ts';
 import type { DecodeRequest, DecodeStart, MoreSources } from '../protocol/messages.ts';
 import { mostAlternatives, requestOf, type Request } from '../protocol/request.ts';
@@ -32,12 +32,12 @@ const ASK_TIMEOUT_MS = 30_000;
 /** A caller sends at most one message per question; more is not worth keeping (P1). */
 const MAX_INBOX = 16;
 
-/** Returns the server of the streams that carry Decode calls, with an EngineDecode for each call. */
-export function createDecodeServer(
+/** Returns the start of the Decode calls of an instance, with an EngineDecode for each call. */
+export function startDecode(
   instance: EngineInstance,
   { log, clock, tracing }: { readonly log: Log; readonly clock: Clock; readonly tracing?: Tracing | undefined },
-): DecodeServer {
-  return new DecodeServer(clock, (start, { signal }, output) => {
+): StartDecode {
+  return (start, { signal }, output) => {
     const span = tracing && new CallSpan('decode', tracing, clock);
     const session = new EngineDecode(instance, clock, signal, span ? spanned(output, span) : output);
     session
@@ -49,7 +49,7 @@ export function createDecodeServer(
       })
       .finally(() => span?.end());
     return session;
-  });
+  };
 }
 
 /** Returns an output whose tokens are counted in a span. */

@@ -6,19 +6,19 @@ import type { Clock } from '../base/clock.ts';
 import { ConfigError } from '../base/options.ts';
 import type { Model } from '../model/model_folder.ts';
 import { openModel } from '../model/open_model.ts';
-import type { DecodeServer } from '../net/decode/served_decodes.ts';
+import { DecodeServer } from '../net/decode/served_decodes.ts';
 import { createFetchHandlers } from '../net/fetch/fetch_server.ts';
 import { forgetHandler } from '../net/forget_handler.ts';
 import { answering, type Handlers } from '../net/network.ts';
 import type { DescribePage } from '../protocol/messages.ts';
 import { factPages, type ModelFacts } from '../protocol/model_facts.ts';
 import { subjects } from '../protocol/membership.ts';
-import { createDecodeServer } from './decode_call.ts';
+import { startDecode } from './decode_call.ts';
 import { createEmbedHandler } from './embed_call.ts';
 import { EngineInstance, type EngineInstanceOptions } from './engine_instance.ts';
 import { liveAsMember, type ClusterSeat, type RoleBody } from '../node/member_life.ts';
 import type { EngineConfig } from '../node/options.ts';
-import { createPrefillHandler } from './prefill_call.ts';
+import { startPrefill } from './prefill_call.ts';
 import type { RoleContext, RunningRole } from '../node/role.ts';
 
 /** Milliseconds between checks for running sequences while draining. */
@@ -79,37 +79,36 @@ async function build(context: RoleContext<EngineConfig>, seat: ClusterSeat): Pro
     ...(modelName === undefined ? {} : { modelName }),
     ...(state ? { stateBytes: state.slotBytes } : {}),
   };
-  const decodes = createDecodeServer(instance, context);
+  const calls = new DecodeServer(clock, startDecode(instance, context), startPrefill(instance, context));
   log.info({ device, loadMs: Math.round(loadMs) }, 'loaded');
   return {
     handlers: {
       ...blocks,
-      ...engineHandlers(instance, decodes),
+      ...engineHandlers(instance, calls),
       describe: answering<'describe'>(() => describe(config.model, { modelName, modelConfig, maxModelLen })),
     },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device, ...named },
     model: config.model,
     heartbeatStatus: () => instance.heartbeatStatus(counters.openStreams),
-    finish: (untilMs) => finish(instance, decodes, clock, untilMs),
+    finish: (untilMs) => finish(instance, calls, clock, untilMs),
     close: () => instance.stop(),
   };
 }
 
 /** Returns the handlers of calls that compute, and of the one that deletes blocks. */
-function engineHandlers(instance: EngineInstance, decodes: DecodeServer): Handlers {
+function engineHandlers(instance: EngineInstance, calls: DecodeServer): Handlers {
   return {
-    ...createPrefillHandler(instance),
-    decode: decodes.handler,
+    decode: calls.handler,
     ...createEmbedHandler(instance),
     forget: forgetHandler((tenant, signal) => instance.forget(tenant, signal)),
   };
 }
 
 /** Drains the instance: resolves when its last sequence has ended and its last offer is answered, or at `untilMs`. */
-async function finish(instance: EngineInstance, decodes: DecodeServer, clock: Clock, untilMs: number): Promise<void> {
+async function finish(instance: EngineInstance, calls: DecodeServer, clock: Clock, untilMs: number): Promise<void> {
   instance.isDraining = true;
   while (instance.numSequences > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
-  decodes.close();
+  calls.close();
   await Promise.race([instance.offersDrained(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
 }
 

@@ -5,11 +5,12 @@
  * Blocks go out by themselves: to whoever waits for them with an open fetch stream, then to their home store. The call only
  * reports progress; when it ends early its blocks stay, they are a cache.
  */
-import { Failure } from '../base/failure.ts';
-import { AsyncQueue } from '../base/async_queue.ts';
-import { linkSignals } from '../base/signal.ts';
+import type { Clock } from '../base/clock.ts';
+import { Failure, messageOf } from '../base/failure.ts';
+import type { Tracing } from '../base/tracing/tracing.ts';
 import { noScope } from '../kv/format.ts';
-import { answering, type Handlers } from '../net/network.ts';
+import type { StartPrefill } from '../net/decode/served_decodes.ts';
+import { CallSpan } from '../node/traced_handlers.ts';
 import type { PrefillReply, PrefillRequest, Report } from '../protocol/messages.ts';
 import { neutralRequest } from '../protocol/request.ts';
 import { checkCall, contextOf, fetchEndOf, nothingFetched, reportOf, type CallChain } from './engine_call.ts';
@@ -17,29 +18,31 @@ import type { EngineInstance } from './engine_instance.ts';
 import { pipelineRanges } from './fetch_runs.ts';
 import { runSequence } from './sequence_run.ts';
 
-/** Returns the handler of `prefill` calls. */
-export function createPrefillHandler(instance: EngineInstance): Pick<Handlers, 'prefill'> {
-  return {
-    prefill: answering<'prefill'>(async function* (request, call) {
-      const left = linkSignals(call.signal);
-      // Bounded by the chunks of the prompt.
-      const replies = new AsyncQueue<PrefillReply>();
-      servePrefill(replies, request, instance, left.signal).then(
-        () => replies.end(),
-        (error: unknown) => replies.end(error),
-      );
-      try {
-        yield* replies;
-      } finally {
-        left.release();
-        left.abort();
-      }
-    }),
+/** Sends the replies of a call. */
+type Reply = (reply: PrefillReply) => void;
+
+/** Returns the start of the Prefill calls of an instance. */
+export function startPrefill(
+  instance: EngineInstance,
+  { clock, tracing }: { readonly clock: Clock; readonly tracing?: Tracing | undefined },
+): StartPrefill {
+  return (request, { signal }, output) => {
+    const span = tracing && new CallSpan('prefill', tracing, clock);
+    const reply: Reply = (message) => {
+      span?.replied(message);
+      output.prefill(message);
+    };
+    servePrefill(reply, span ? span.begin(request) : request, instance, signal)
+      .catch((error: unknown) => {
+        if (span) span.error = messageOf(error);
+        output.fail(error);
+      })
+      .finally(() => span?.end());
   };
 }
 
 async function servePrefill(
-  replies: AsyncQueue<PrefillReply>,
+  reply: Reply,
   request: PrefillRequest,
   instance: EngineInstance,
   signal: AbortSignal,
@@ -49,9 +52,9 @@ async function servePrefill(
   let isBusy = false;
   try {
     const chain = await checkCall(instance, request, request.scope ?? noScope);
-    const report = await compute(replies, request, instance, chain, signal);
+    const report = await compute(reply, request, instance, chain, signal);
     const numReady = chain.hashes.length * instance.info.layout.spec.blockSize;
-    replies.push({ numReady, numRun: report.computedTokens, report });
+    reply({ numReady, numRun: report.computedTokens, report });
   } catch (error) {
     isBusy = error instanceof Failure && error.code === 'overloaded';
     throw error;
@@ -64,7 +67,7 @@ async function servePrefill(
 }
 
 async function compute(
-  replies: AsyncQueue<PrefillReply>,
+  reply: Reply,
   { context, sources, scope, pipelinePatienceMs: patienceMs }: PrefillRequest,
   instance: EngineInstance,
   chain: CallChain,
@@ -93,7 +96,7 @@ async function compute(
         }
       : undefined,
     onEvent: (event) => {
-      if (event.kind === 'progress') replies.push({ numReady: event.numReady, numRun: event.numRun, report: null });
+      if (event.kind === 'progress') reply({ numReady: event.numReady, numRun: event.numRun, report: null });
     },
   });
   if (last.kind !== 'prefilled') throw new Failure('internal', `a prefill ended with ${last.kind}`);

@@ -27,8 +27,6 @@ import type {
   PolicyRequest,
   ForgetReply,
   ForgetRequest,
-  PrefillReply,
-  PrefillRequest,
   SnapshotPage,
   SnapshotRequest,
 } from '../protocol/messages.ts';
@@ -54,9 +52,8 @@ interface Calls {
   openChannel: [request: ChannelRequest, reply: ChannelReply];
   offer: [request: OfferRequest, reply: OfferReply];
   snapshot: [request: SnapshotRequest, reply: SnapshotPage];
-  prefill: [request: PrefillRequest, reply: PrefillReply];
   embed: [request: EmbedRequest, reply: EmbedReply];
-  /** Carries all Decode calls from a router to an instance; see decode/decode_stream.ts. */
+  /** Carries all Decode and Prefill calls from a router to an instance; see decode/decode_stream.ts. */
   decode: [request: DecodeRequest, reply: DecodeReplies];
   drain: [request: DrainRequest, reply: DrainReply];
   /** Reads what a router needs to serve an engine's model, in pages. */

@@ -64,7 +64,6 @@ export async function live(
     fetch: delegate('fetch', role, handlers, spans),
     snapshot: delegate('snapshot', role, handlers),
     offer: delegate('offer', role, handlers, spans),
-    prefill: delegate('prefill', role, handlers, spans),
     embed: delegate('embed', role, handlers, spans),
     decode: delegate('decode', role, handlers),
     connect: delegate('connect', role, handlers),

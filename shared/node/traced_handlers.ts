@@ -1,6 +1,6 @@
 /**
  * Spans of the calls that a process serves, made from the messages of the calls: one for the call, and for Prefill, Decode and Embed its
- * parts by the report of the engine. The handlers know nothing of it, but for that of Decode, whose calls share a stream.
+ * parts by the report of the engine. The handlers know nothing of it, but for those of Decode and Prefill, whose calls share a stream.
  *
  *   decode  ├─ queue ─┼─ load ─┼─ compute ─┼──────── generate ────────┤
  *                                          first token
@@ -9,7 +9,7 @@ import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
 import { isRecorded, type SpanAttributes, type SpanContext, type Tracing } from '../base/tracing/tracing.ts';
 import type { CallName, Handler, Reply, Request } from '../net/network.ts';
-import type { FetchReply, Report, RequestContext } from '../protocol/messages.ts';
+import type { FetchReply, PrefillReply, Report, RequestContext } from '../protocol/messages.ts';
 
 /** Returns a handler that records spans of the calls that `handler` serves, of requests whose trace is recorded. */
 export function traced<M extends CallName>(
@@ -50,9 +50,12 @@ type MayStart = {
   readonly start?: { readonly context?: RequestContext | null };
 };
 
+/** Name of a call with a span. */
+type SpanName = CallName | 'prefill';
+
 /** Span of one call, which counts what its replies say. */
 export class CallSpan {
-  readonly #name: CallName;
+  readonly #name: SpanName;
   readonly #tracing: Tracing;
   readonly #clock: Clock;
   readonly #startMs: number;
@@ -64,7 +67,7 @@ export class CallSpan {
   #numRecords = 0;
   #bytes = 0;
 
-  constructor(name: CallName, tracing: Tracing, clock: Clock) {
+  constructor(name: SpanName, tracing: Tracing, clock: Clock) {
     this.#name = name;
     this.#tracing = tracing;
     this.#clock = clock;
@@ -89,7 +92,7 @@ export class CallSpan {
     if (this.#firstMs === undefined) this.#computed(report ?? null);
   }
 
-  replied(reply: Reply<CallName>): void {
+  replied(reply: Reply<CallName> | PrefillReply): void {
     if (!this.#of) return;
     if (this.#name === 'fetch') {
       const { numReady, totalBytes, offset, data, frame } = reply as FetchReply;

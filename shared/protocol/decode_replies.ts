@@ -1,6 +1,6 @@
 /**
- * Replies of a decode instance in one message: the tokens of all its calls that one step of the engine has sampled, in columns, and other
- * replies of the calls.
+ * Replies of an instance in one message: the tokens of all its Decode calls that one step of the engine has sampled, in columns, and other
+ * replies of the calls, among them the progress of Prefill calls.
  *
  *   row   slot  token  position  finish   details
  *   0     3     1712   41        0
@@ -9,7 +9,7 @@
  * A stream of HTTP/2 costs CPU time by the message: one for a step costs a fraction of one for each token.
  */
 import { Failure, isFailureCode, type FailureCode } from '../base/failure.ts';
-import type { DecodeReplies, MissingBlocks, Report, SampledMessage } from './messages.ts';
+import type { DecodeReplies, MissingBlocks, PrefillReply, Report, SampledMessage } from './messages.ts';
 import { packTokens, unpackTokens } from './packing.ts';
 
 /** Calls that one stream can carry (P1). */
@@ -30,7 +30,7 @@ const finishes = [undefined, 'stop', 'length'] as const;
 /** Reason why an output ended; undefined: it goes on. */
 export type Finish = (typeof finishes)[number];
 
-/** The end of a call before its last token. */
+/** The end of a call before its last token or its report. */
 export interface CallFailure {
   readonly code: FailureCode;
   readonly message: string;
@@ -46,7 +46,9 @@ export interface ReplyListener {
   onPrompt(slot: number, tokens: readonly SampledMessage[]): void;
   /** A token of the output; the last one, with `finish`, ends the call. */
   onToken(slot: number, sampled: SampledMessage, finish: Finish, report: Report | undefined): void;
-  /** The call has ended without its last token. */
+  /** Progress of a prefill; the last reply, with a report, ends the call. */
+  onPrefill(slot: number, prefill: PrefillReply): void;
+  /** The call has ended without its last token or its report. */
   onFailure(slot: number, failure: CallFailure): void;
 }
 
@@ -68,6 +70,11 @@ const noColumns = (): Columns => ({
   rest: { details: [], events: [] },
   numNumbers: 0,
 });
+
+/** Returns about the number of numbers in a report; 0 without one. */
+function numbersOf(report: Report | null | undefined): number {
+  return report ? REPORT_NUMBERS + LINK_NUMBERS * report.links.length : 0;
+}
 
 /** Collects the replies of calls, and makes messages of them. Its user bounds {@link numMessages} (P1). */
 export class ReplyWriter implements ReplyListener {
@@ -92,8 +99,7 @@ export class ReplyWriter implements ReplyListener {
   onToken(slot: number, sampled: SampledMessage, finish: Finish, report: Report | undefined): void {
     const { token, position, logprob, topTokens, topLogprobs } = sampled;
     const hasDetail = report !== undefined || logprob.length > 0 || topTokens.length > 0;
-    const ofReport = report ? REPORT_NUMBERS + LINK_NUMBERS * report.links.length : 0;
-    const columns = this.#room(4 + 2 * topTokens.length + ofReport);
+    const columns = this.#room(4 + 2 * topTokens.length + numbersOf(report));
     if (hasDetail)
       columns.rest.details.push({
         row: columns.slots.length,
@@ -106,6 +112,10 @@ export class ReplyWriter implements ReplyListener {
     columns.tokens.push(token);
     columns.positions.push(position);
     columns.finishes.push(finishes.indexOf(finish));
+  }
+
+  onPrefill(slot: number, prefill: PrefillReply): void {
+    this.#room(3 + numbersOf(prefill.report)).rest.events.push({ slot, prefill });
   }
 
   onFailure(slot: number, failure: CallFailure): void {
@@ -161,8 +171,9 @@ export class ReplyReader {
     if (replies.number !== this.#number)
       throw malformed(`message ${replies.number} came when ${this.#number} was next`);
     this.#number = (this.#number + 1) % NUMBERS;
-    for (const { slot, missing, prompt } of replies.events) {
+    for (const { slot, missing, prompt, prefill } of replies.events) {
       if (missing) this.#listener.onMissing(slot, missing);
+      if (prefill) this.#listener.onPrefill(slot, prefill);
       if (!prompt) continue;
       prompt.tokens.forEach(checkAlternatives);
       this.#listener.onPrompt(slot, prompt.tokens);
@@ -208,6 +219,7 @@ function checkAlternatives({ topTokens, topLogprobs }: Pick<SampledMessage, 'top
     throw malformed(`${topTokens.length} alternatives have ${topLogprobs.length} log-probabilities`);
 }
 
-function malformed(why: string): Failure {
+/** Returns the failure of a stream whose replies cannot be right. */
+export function malformed(why: string): Failure {
   return new Failure('internal', `malformed replies: ${why}`);
 }

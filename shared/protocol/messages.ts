@@ -33,7 +33,7 @@ import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 import type { TokenSources as TokenSourcesMessage } from './generated/penstock/TokenSources.ts';
 
 /** Version of the protocol, raised when a message changes its meaning; a process with another version is refused at registration. */
-export const PROTOCOL_VERSION = 17;
+export const PROTOCOL_VERSION = 18;
 
 type Message<T> = T extends Buffer
   ? T
@@ -45,11 +45,11 @@ type Message<T> = T extends Buffer
 
 /** Message of a process's stream to or from the hub of the embedded bus. */
 export type BusMessage = Message<BusMessageOfProto>;
-/** Message of a decode instance to its router: what its calls have to say since the last one; see decode_replies.ts. */
+/** Message of an instance to a router: replies of its Decode and Prefill calls since the last one; see decode_replies.ts. */
 export type DecodeReplies = Message<DecodeRepliesMessage>;
 /** Blocks that no source of a call has delivered. */
 export type MissingBlocks = Message<MissingFromMessage>;
-/** Message of a router to a decode instance about the call in a slot: its start, more sources, a give-up or a cancel. */
+/** Message of a router to an instance about the call in a slot: the start of a Decode or Prefill call, more sources, a give-up or a cancel. */
 export type DecodeRequest = Message<DecodeRequestMessage>;
 /** First message of a decode call: the request with its tokens, and the sources of its blocks. */
 export type DecodeStart = Message<DecodeStartMessage>;
@@ -83,7 +83,7 @@ export type MoreSources = Message<MoreSourcesMessage>;
 export type OfferReply = Message<OfferReplyMessage>;
 /** Offer of blocks to a store, which fetches the ones that it lacks. */
 export type OfferRequest = Message<OfferRequestMessage>;
-/** Progress of a prefill call, with a report in the last message. */
+/** Progress of a Prefill call, with a report in the last reply. */
 export type PrefillReply = Message<PrefillReplyMessage>;
 /** Prompt that a prefill instance computes, and the sources of blocks that exist already. */
 export type PrefillRequest = Message<PrefillRequestMessage>;

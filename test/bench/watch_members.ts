@@ -12,7 +12,7 @@ import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { DecodeServer } from '../../shared/net/decode/served_decodes.ts';
-import { answeringOnce, type Handler } from '../../shared/net/network.ts';
+import type { Handler } from '../../shared/net/network.ts';
 import { RoutersSeen } from '../../shared/node/routers_seen.ts';
 import type { Tier } from '../../shared/protocol/block_events.ts';
 import { iterationBuckets } from '../../shared/protocol/engine_histograms.ts';
@@ -66,7 +66,7 @@ class InstantMember {
       }),
       { maxStreams: 64 },
     );
-    const calls = { fetch, snapshot, decode: this.#decode, prefill: this.#prefill };
+    const calls = { fetch, snapshot, decode: this.#decode };
     const { address } = await this.#network.listen('127.0.0.1:0', calls, epoch);
     const member: Member = { name: `${this.role}-${this.#index}`, role: this.role, address, pid: process.pid, epoch };
     const seen = this.#seen;
@@ -133,18 +133,20 @@ class InstantMember {
     this.#hold(tier, oldest);
   }
 
-  readonly #decode: Handler<'decode'> = new DecodeServer(systemClock, ({ context, tokens, sources }, _call, output) => {
-    const report = this.#compute(context, tokens, sources);
-    const position = tokens.length / 4;
-    output.token({ token: 7, logprob: [], topTokens: [], topLogprobs: [], position }, 'length', report);
-    return { take: () => undefined };
-  }).handler;
-
-  readonly #prefill: Handler<'prefill'> = answeringOnce<'prefill'>(({ context, tokens, sources }) => {
-    const report = this.#compute(context, tokens, sources);
-    const numTokens = tokens.length / 4;
-    return { numReady: numTokens - (numTokens % BLOCK_SIZE), numRun: report.computedTokens, report };
-  });
+  readonly #decode: Handler<'decode'> = new DecodeServer(
+    systemClock,
+    ({ context, tokens, sources }, _call, output) => {
+      const report = this.#compute(context, tokens, sources);
+      const position = tokens.length / 4;
+      output.token({ token: 7, logprob: [], topTokens: [], topLogprobs: [], position }, 'length', report);
+      return { take: () => undefined };
+    },
+    ({ context, tokens, sources }, _call, output) => {
+      const report = this.#compute(context, tokens, sources);
+      const numTokens = tokens.length / 4;
+      output.prefill({ numReady: numTokens - (numTokens % BLOCK_SIZE), numRun: report.computedTokens, report });
+    },
+  ).handler;
 
   /** Takes a prompt: finds blocks here and at the sources, and announces all. */
   #compute(context: RequestContext | null, packed: Buffer, sources: readonly Source[]): Report {

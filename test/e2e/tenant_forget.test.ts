@@ -14,7 +14,8 @@ import type { ForgetOutcome, PrefillRequest } from '../../shared/protocol/messag
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import { KeyList } from '../../services/store/key_list.ts';
 import { Cluster, runToEnd, temporaryFolder } from '../support/cluster.ts';
-import { PATIENCE_MS, patientCall, until } from '../support/until.ts';
+import { callPrefill } from '../support/played_decode.ts';
+import { PATIENCE_MS, until } from '../support/until.ts';
 
 const token = 'a-secret-of-this-test';
 const KEY = '5a'.repeat(32);
@@ -63,10 +64,7 @@ async function prefill(tenant: string, first: number): Promise<void> {
     scope,
     pipelinePatienceMs: 0,
   };
-  const once = async function* (): AsyncGenerator<PrefillRequest> {
-    yield request;
-  };
-  for await (const reply of network.open(address, 'prefill', once(), patientCall)) assert(reply.numReady >= 0);
+  await callPrefill(network, address, request);
   network.close();
 }
 

@@ -14,8 +14,9 @@ import type { SequenceRequest } from '../../shared/engine/sequence_request.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot, noScope } from '../../shared/kv/format.ts';
 import type { FetchOutcome } from '../../shared/instance/block_fetcher.ts';
-import { createDecodeServer } from '../../shared/instance/decode_call.ts';
+import { startDecode } from '../../shared/instance/decode_call.ts';
 import type { EngineInstance } from '../../shared/instance/engine_instance.ts';
+import { DecodeServer } from '../../shared/net/decode/served_decodes.ts';
 import type { DecodeStart, SampledMessage, Source } from '../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import { neutralRequest, neutralSampling } from '../../shared/protocol/request.ts';
@@ -150,7 +151,10 @@ function callOf({
         }),
     },
   };
-  const { handler } = createDecodeServer(instance as unknown as EngineInstance, { log: silent, clock, tracing });
+  const { handler } = new DecodeServer(
+    clock,
+    startDecode(instance as unknown as EngineInstance, { log: silent, clock, tracing }),
+  );
   const network = playedNetwork({ decode: handler });
   let call: PlayedCall | undefined;
   const start = (changes: Partial<DecodeStart> = {}): void => {

@@ -1,5 +1,5 @@
 /**
- * The stream that carries Decode calls, both of its sides over a network that hands messages on: whose token is whose, what ends a call or
+ * The stream that carries Decode and Prefill calls, both of its sides over a network that hands messages on: whose token is whose, what ends a call or
  * all of them, and what is said to a peer that speaks wrongly. Budget: 5 s.
  */
 import assert from 'node:assert/strict';
@@ -7,13 +7,25 @@ import { describe, test } from 'vitest';
 import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import { systemClock, type Clock } from '../../shared/base/clock.ts';
 import { Failure, type FailureCode } from '../../shared/base/failure.ts';
-import { DecodeStreams, type DecodeCall, type DecodePeer } from '../../shared/net/decode/decode_stream.ts';
-import { DecodeServer, type DecodeOutput } from '../../shared/net/decode/served_decodes.ts';
+import {
+  DecodeStreams,
+  type DecodeCall,
+  type DecodePeer,
+  type StartedCall,
+} from '../../shared/net/decode/decode_stream.ts';
+import { DecodeServer, type DecodeOutput, type PrefillOutput } from '../../shared/net/decode/served_decodes.ts';
 import type { Handler } from '../../shared/net/network.ts';
 import { ReplyReader, ReplyWriter, MAX_SLOTS, type ReplyListener } from '../../shared/protocol/decode_replies.ts';
-import type { DecodeReplies, DecodeRequest, DecodeStart, SampledMessage } from '../../shared/protocol/messages.ts';
+import type {
+  DecodeReplies,
+  DecodeRequest,
+  DecodeStart,
+  PrefillRequest,
+  SampledMessage,
+} from '../../shared/protocol/messages.ts';
 import { packTokens, unpackTokens } from '../../shared/protocol/packing.ts';
 import { neutralRequest } from '../../shared/protocol/request.ts';
+import { emptyReport } from '../support/empty_report.ts';
 import { playedNetwork } from '../support/played_network.ts';
 import { PATIENCE_MS, turn, until } from '../support/until.ts';
 
@@ -32,7 +44,16 @@ const startOf = (name: string): DecodeStart =>
     request: neutralRequest(1, 2),
   }) as unknown as DecodeStart;
 
-/** A served call, as its session has it. */
+const promptOf = (name: string): PrefillRequest =>
+  ({ context: { requestId: name }, tokens: Buffer.alloc(4), sources: [] }) as unknown as PrefillRequest;
+
+/** A served Prefill call. */
+interface ServedPrefill {
+  readonly output: PrefillOutput;
+  readonly signal: AbortSignal;
+}
+
+/** A served Decode call, as its session has it. */
 interface Session {
   readonly name: string;
   readonly output: DecodeOutput;
@@ -45,11 +66,16 @@ function worldOf() {
   const sessions: Session[] = [];
   const streams: DecodeRequest[][] = [];
   const messages: DecodeReplies[] = [];
-  const server = new DecodeServer(systemClock, (start, { signal }, output) => {
-    const session: Session = { name: start.context?.requestId ?? '', output, signal, messages: [] };
-    sessions.push(session);
-    return { take: (message) => session.messages.push(message) };
-  });
+  const prefills: ServedPrefill[] = [];
+  const server = new DecodeServer(
+    systemClock,
+    (start, { signal }, output) => {
+      const session: Session = { name: start.context?.requestId ?? '', output, signal, messages: [] };
+      sessions.push(session);
+      return { take: (message) => session.messages.push(message) };
+    },
+    (_request, { signal }, output) => prefills.push({ output, signal }),
+  );
   const decode: Handler<'decode'> = async function* (requests, call) {
     const seen: DecodeRequest[] = [];
     streams.push(seen);
@@ -68,7 +94,32 @@ function worldOf() {
   const malformed: string[] = [];
   const router = new DecodeStreams(playedNetwork({ decode }), (_address, { message }) => malformed.push(message));
   const call = (name: string): Told => new Told(router, peer, name);
-  return { sessions, streams, messages, server, peer, router, call, malformed };
+  const prefill = (name: string): ToldPrefill => new ToldPrefill(router, peer, name);
+  return { sessions, prefills, streams, messages, server, peer, router, call, prefill, malformed };
+}
+
+/** A Prefill call, and what its caller was told: rows that are ready, with its report `done`, a code. */
+class ToldPrefill {
+  readonly heard: (string | number)[] = [];
+  readonly call: StartedCall;
+  failure: Failure | undefined;
+
+  constructor(router: DecodeStreams, peer: DecodePeer, name: string, changes: Partial<PrefillRequest> = {}) {
+    this.call = router.prefill(
+      peer,
+      { ...promptOf(name), ...changes },
+      {
+        onPrefill: ({ numReady, report }) => {
+          this.heard.push(numReady);
+          if (report) this.heard.push('done');
+        },
+        onFailure: (failure) => {
+          this.heard.push(failure.code);
+          this.failure = failure;
+        },
+      },
+    );
+  }
 }
 
 /** A call, and what its caller was told. */
@@ -272,6 +323,109 @@ describe('calls of one stream', () => {
   });
 });
 
+describe('a Prefill call', () => {
+  test('has a slot of the same stream, and what its step has computed is in the message of the tokens', async () => {
+    const { sessions, prefills, streams, messages, call, prefill } = worldOf();
+    const [decode, one, other] = [call('a'), prefill('b'), prefill('c')];
+    await until('all are served', () => sessions.length === 1 && prefills.length === 2);
+    for (let step = 1; step < 3; step++) {
+      const report = step === 2 ? emptyReport : null;
+      for (const { output } of prefills) output.prefill({ numReady: 32 * step, numRun: 32 * step, report });
+      sessions[0]?.output.token(sampled(step), undefined, undefined);
+      await turn();
+    }
+    assert.deepEqual(
+      [one.heard, other.heard, decode.heard],
+      [
+        [32, 64, 'done'],
+        [32, 64, 'done'],
+        [1, 2],
+      ],
+    );
+    assert.equal(streams.length, 1);
+    assert.deepEqual(
+      messages.map(({ events, finishes }) => [events.length, finishes.length]),
+      [
+        [2, 1],
+        [2, 1],
+      ],
+    );
+    prefill('d');
+    await until('it is served', () => prefills.length === 3);
+    assert.equal(streams[0]?.at(-1)?.slot, 2, 'the report of a call frees its slot');
+  });
+
+  test('that is cancelled tells its instance (R2), hears nothing more, and has its slot until the instance ends it', async () => {
+    const { prefills, streams, prefill } = worldOf();
+    const told = prefill('a');
+    await until('it is served', () => prefills.length === 1);
+    told.call.leave();
+    prefills[0]?.output.prefill({ numReady: 32, numRun: 32, report: null });
+    prefill('b');
+    await until('it is told', () => prefills[0]?.signal.aborted);
+    prefills[0]?.output.prefill({ numReady: 64, numRun: 64, report: emptyReport });
+    await turn();
+    prefill('c');
+    await until('all are served', () => prefills.length === 3);
+    assert.deepEqual(
+      streams[0]?.filter(({ cancel }) => !cancel).map(({ slot }) => slot),
+      [0, 1, 0],
+    );
+    assert.deepEqual(told.heard, []);
+  });
+
+  test('ends with its failure, and with the loss of its instance (R2)', async () => {
+    const { prefills, peer, prefill } = worldOf();
+    const [one, other] = [prefill('a'), prefill('b')];
+    await until('both are served', () => prefills.length === 2);
+    prefills[0]?.output.fail(new Failure('overloaded', 'all seats are taken'));
+    await turn();
+    assert.deepEqual([one.failure?.message, other.failure], ['h:1: all seats are taken', undefined]);
+    peer.lost.abort(new Failure('instance_lost', 'silent for 3 s'));
+    await until('its instance is told', () => prefills[1]?.signal.aborted);
+    assert.deepEqual([one.heard, other.heard], [['overloaded'], ['instance_lost']]);
+  });
+
+  test('that is too large for a message is refused', () => {
+    const { router, peer } = worldOf();
+    const { failure } = new ToldPrefill(router, peer, 'a', { tokens: Buffer.alloc(16 << 20) });
+    assert.equal(failure?.code, 'invalid_request');
+  });
+
+  test('is refused where none is served, and the stream goes on', async () => {
+    const { requests, replies, outputs } = servedOf();
+    requests.push({ slot: 0, prefill: promptOf('a') });
+    const [event] = (await nextOf(replies))?.events ?? [];
+    assert.equal(event?.failure?.code, 'invalid_request');
+    requests.push({ slot: 0, start: startOf('b') });
+    await until('the next one is served', () => outputs.length === 1);
+    requests.end();
+  });
+
+  const ends: readonly [string, DecodeReplies['events']][] = [
+    ['a reply of a slot without a call', [{ slot: 9, prefill: { numReady: 32, numRun: 32, report: null } }]],
+    [
+      'its report a second time',
+      Array(2).fill({ slot: 0, prefill: { numReady: 32, numRun: 32, report: emptyReport } }),
+    ],
+    ['a reply of a slot with a Decode call', [{ slot: 1, prefill: { numReady: 32, numRun: 32, report: null } }]],
+    ['missing blocks of its slot', [{ slot: 0, missing: { block: 1, reason: '' } }]],
+  ];
+  test.each(ends)('%s ends the stream, and the calls may go on elsewhere', async (_name, events) => {
+    const none = Buffer.alloc(0);
+    const decode: Handler<'decode'> = async function* (requests) {
+      const said = { number: 0, slots: none, tokens: none, positions: none, finishes: none, details: [], events };
+      for await (const { slot } of requests) if (slot === 1) yield said;
+    };
+    const router = new DecodeStreams(playedNetwork({ decode }));
+    const peer = { member: { address: 'h:1' }, lost: new AbortController() };
+    const calls = [new ToldPrefill(router, peer, 'a'), new Told(router, peer, 'b')];
+    await until('the stream has ended', () => calls[1]?.failure !== undefined);
+    assert.deepEqual([calls[1]?.failure?.code, calls[1]?.failure?.retry], ['unavailable', 'elsewhere']);
+    assert(['unavailable', 'done'].includes(String(calls[0]?.heard.at(-1))));
+  });
+});
+
 describe('a router that gets malformed replies', () => {
   const said: DecodeReplies = {
     number: 0,
@@ -444,6 +598,7 @@ test('messages carry log-probabilities and reports of their tokens, also over th
   const listener: ReplyListener = {
     onMissing: () => assert.fail(),
     onPrompt: () => assert.fail(),
+    onPrefill: () => assert.fail(),
     onFailure: () => assert.fail(),
     onToken: (slot, token, finish, told) => {
       assert.deepEqual([token, finish, told], [slot % 2 === 0 ? rich : sampled(1), undefined, report]);

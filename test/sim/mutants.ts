@@ -91,6 +91,30 @@ export const mutants: readonly Mutant[] = [
     to: 'const columns = this.#number % 100 === 99 ? (this.#pending.shift(), this.#number++, this.#pending.shift()) : this.#pending.shift();',
   },
   {
+    name: 'the last reply of a prefill is lost (R2)',
+    file: 'shared/protocol/decode_replies.ts',
+    from: 'this.#room(3 + numbersOf(prefill.report)).rest.events.push({ slot, prefill });',
+    to: 'if (!prefill.report) this.#room(3).rest.events.push({ slot, prefill });',
+  },
+  {
+    name: 'a reply of a prefill is sent twice (R1)',
+    file: 'shared/protocol/decode_replies.ts',
+    from: 'rest.events.push({ slot, prefill });',
+    to: 'rest.events.push({ slot, prefill }, { slot, prefill });',
+  },
+  {
+    name: 'replies of a prefill are sent with the slot of another call (R1)',
+    file: 'shared/protocol/decode_replies.ts',
+    from: 'rest.events.push({ slot, prefill });',
+    to: 'rest.events.push({ slot: slot + 1, prefill });',
+  },
+  {
+    name: 'a prefill that nobody waits for any more is not cancelled (R2)',
+    file: 'services/router/relay/prefill_run.ts',
+    from: 'call?.leave();',
+    to: '',
+  },
+  {
     name: 'a cancelled call keeps its sequence (R2)',
     file: 'shared/net/decode/served_decodes.ts',
     from: `this.fail(why);
@@ -718,8 +742,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a prefill goes on when its caller has left (R2)',
     file: 'shared/instance/prefill_call.ts',
-    from: 'const left = linkSignals(call.signal);',
-    to: 'const left = linkSignals();',
+    from: 'span.begin(request) : request, instance, signal)',
+    to: 'span.begin(request) : request, instance, new AbortController().signal)',
   },
   {
     name: 'a request with one token left is refused',

@@ -349,6 +349,8 @@ class SeedRun {
     for (const call of fabric.openCalls(['fetch', 'offer', 'prefill', 'embed', 'decode', 'snapshot'])) {
       this.#fail(`R2: a ${call.name} call of ${call.client.name} to ${call.address} is open`);
     }
+    for (const call of fabric.leavingCalls())
+      this.#fail(`R2: a ${call.name} call of ${call.client.name} was cancelled, and ${call.address} has not ended it`);
     for (const app of faces) this.#checkApp(app);
     for (const node of nodes) if (node.engine) this.#checkEngine(node, node.engine);
     for (const app of faces) if (this.#failures.length === 0) await this.#checkIndex(app);

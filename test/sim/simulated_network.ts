@@ -167,7 +167,7 @@ export class SimFabric {
     this.#calls.delete(call);
   }
 
-  /** Decode and Prefill calls whose handlers run there. */
+  /** Decode, Prefill and Embed calls that run there. */
   numServed(process: SimProcess): number {
     return this.#served.get(process) ?? 0;
   }
@@ -176,13 +176,20 @@ export class SimFabric {
     this.#served.set(process, this.numServed(process) + change);
   }
 
-  /** Calls of these names that are open, those of one client or all. A stream of Decode calls counts as the calls that it carries. */
-  openCalls(names: readonly CallName[], client?: SimProcess): OpenCall[] {
-    const open: OpenCall[] = [];
-    for (const call of this.#calls)
-      if ((client ?? call.client) === call.client && names.includes(call.name) && !call.client.isDead)
-        open.push(...call.openCalls);
-    return open;
+  /** Calls of these names that are open, those of one client or all. A stream of calls counts as the calls that it carries. */
+  openCalls(names: readonly OpenCall['name'][], client?: SimProcess): OpenCall[] {
+    return this.#livingCalls(client)
+      .flatMap((call) => call.openCalls)
+      .filter(({ name }) => names.includes(name));
+  }
+
+  /** Calls that their callers have cancelled, and whose slots are taken as long as their servers have not ended them. */
+  leavingCalls(): OpenCall[] {
+    return this.#livingCalls().flatMap((call) => call.leavingCalls);
+  }
+
+  #livingCalls(client?: SimProcess): SimCall[] {
+    return [...this.#calls].filter((call) => (client ?? call.client) === call.client && !call.client.isDead);
   }
 
   /** From one process to another, in order on its connection, unless it is told to be late. An answer goes back on the asker's. */
@@ -311,7 +318,7 @@ class SimCall {
   #numInFlight = 0;
   #onCredit: () => void = () => undefined;
   readonly #timedOut = new AbortController();
-  /** The calls that a stream of Decode calls carries. */
+  /** The calls that a stream of calls carries. */
   readonly #slots: DecodeSlots | undefined;
   /** A message of the stream was cut on its way. */
   #isCut = false;
@@ -349,8 +356,17 @@ class SimCall {
 
   /** The call, or the calls that it carries. */
   get openCalls(): OpenCall[] {
+    return this.#slots ? this.#callsIn(this.#slots.open) : [this];
+  }
+
+  /** Calls that it carries, which the client has cancelled and the server has not ended. */
+  get leavingCalls(): OpenCall[] {
+    return this.#callsIn(this.#slots?.leaving ?? []);
+  }
+
+  #callsIn(slots: readonly OpenSlot[]): OpenCall[] {
     const { client, server } = this;
-    return this.#slots ? this.#slots.open.map((slot) => Object.assign(slot, { client, server })) : [this];
+    return slots.map((slot) => Object.assign(slot, { client, server }));
   }
 
   begin(requests: AsyncIterable<object>): void {
@@ -399,7 +415,7 @@ class SimCall {
         const late = this.#lateness(request);
         if (late === 'twice') this.#sendRequest(server, request, 0);
         this.#sendRequest(server, request, typeof late === 'number' ? late : 0);
-        // No faster than it goes out: what is pushed meanwhile waits with who pushes it. The stream of all Decode calls has room for a few
+        // No faster than it goes out: what is pushed meanwhile waits with who pushes it. The stream of all calls has room for a few
         // messages of each.
         if (!this.#slots && ++numSent % this.#fabric.window === 0) {
           await new Promise<void>((resolve) => {
@@ -457,7 +473,7 @@ class SimCall {
         }
       }
     };
-    const isSequence = this.name === 'prefill' || this.name === 'embed';
+    const isSequence = this.name === 'embed';
     if (isSequence) this.#fabric.serving(process, 1);
     run()
       .finally(() => {
@@ -560,7 +576,7 @@ class SimCall {
   /** The server's side of an end that it did not make. */
   #abandon(): void {
     const { server } = this;
-    if (server && !this.#left.signal.aborted && ['decode', 'prefill', 'embed', 'fetch'].includes(this.name)) {
+    if (server && !this.#left.signal.aborted && ['decode', 'embed', 'fetch'].includes(this.name)) {
       const limitMs = server.name.startsWith('store') ? MAX_ABANDONED_STORE_MS : MAX_ABANDONED_MS;
       this.#fabric.simulation.at(limitMs, server, 'looks after a call', () => {
         if (this.#isServed) this.#fabric.onFault(`R2: ${server.name} serves a ${this.name} call whose caller left`);

@@ -1,15 +1,17 @@
-/** Either end of Decode calls as a test plays it, call by call. */
+/** Either end of Decode and Prefill calls as a test plays it, call by call. */
 import { systemClock } from '../../shared/base/clock.ts';
 import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { DecodeStreams, type DecodeCall } from '../../shared/net/decode/decode_stream.ts';
-import { DecodeServer } from '../../shared/net/decode/served_decodes.ts';
-import type { Handler, Network } from '../../shared/net/network.ts';
+import { DecodeServer, type StartDecode, type StartPrefill } from '../../shared/net/decode/served_decodes.ts';
+import type { Handler, Network, ServedCall } from '../../shared/net/network.ts';
 import type { Finish } from '../../shared/protocol/decode_replies.ts';
 import type {
   DecodeRequest,
   DecodeStart,
   MissingBlocks,
+  PrefillReply,
+  PrefillRequest,
   Report,
   SampledMessage,
 } from '../../shared/protocol/messages.ts';
@@ -33,9 +35,12 @@ export type DecodePlay = (
   signal: AbortSignal,
 ) => AsyncIterable<PlayedReply>;
 
-/** Returns the handler of an instance whose calls are played. */
-export function playedDecode(play: DecodePlay): Handler<'decode'> {
-  return new DecodeServer(systemClock, (start, { signal }, output) => {
+/** Plays one Prefill call: yields replies, and ends the call with a report, or throws its failure. */
+export type PrefillPlay = (request: PrefillRequest, call: ServedCall) => AsyncIterable<PrefillReply>;
+
+/** Returns the handler of an instance whose calls are played; without `playPrefill` it refuses Prefill calls. */
+export function playedDecode(play: DecodePlay, playPrefill?: PrefillPlay): Handler<'decode'> {
+  const startDecode: StartDecode = (start, { signal }, output) => {
     const requests = new AsyncQueue<PlayedRequest>();
     requests.push({ start });
     signal.addEventListener('abort', () => {
@@ -58,7 +63,20 @@ export function playedDecode(play: DecodePlay): Handler<'decode'> {
         requests.push(message);
       },
     };
-  }).handler;
+  };
+  return new DecodeServer(systemClock, startDecode, playPrefill && playedPrefill(playPrefill)).handler;
+}
+
+function playedPrefill(play: PrefillPlay): StartPrefill {
+  return (request, call, output) => {
+    const run = async (): Promise<void> => {
+      for await (const reply of play(request, call)) output.prefill(reply);
+      throw new Error('the play is over');
+    };
+    run().catch((error: unknown) => {
+      output.fail(error);
+    });
+  };
 }
 
 /** A call that a test makes: what it can say, and what it hears, to the last token or the failure. */
@@ -93,4 +111,17 @@ export function callDecode(network: Network, address: string, start: DecodeStart
       replies.end(new Failure('cancelled', 'the test left'));
     },
   };
+}
+
+/** Makes a Prefill call at `address`, and resolves with its report. @throws Failure */
+export function callPrefill(network: Network, address: string, request: PrefillRequest): Promise<Report> {
+  const peer = { member: { address }, lost: new AbortController() };
+  return new Promise((resolve, reject) => {
+    new DecodeStreams(network).prefill(peer, request, {
+      onPrefill: ({ report }) => {
+        if (report) resolve(report);
+      },
+      onFailure: reject,
+    });
+  });
 }

@@ -3,7 +3,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { asFailure, type Failure } from '../../../shared/base/failure.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { linkSignals } from '../../../shared/base/signal.ts';
-import type { Network } from '../../../shared/net/network.ts';
+import type { DecodeStreams } from '../../../shared/net/decode/decode_stream.ts';
 import type { PrefillReply, Source } from '../../../shared/protocol/messages.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
 import { NO_WORK, type PlacedWork } from '../../../shared/placement/open_placements.ts';
@@ -33,7 +33,7 @@ export interface PlacedPrefill {
 
 /** The attempt that a Prefill call is made for. */
 export interface PrefillingAttempt {
-  readonly network: Network;
+  readonly decodes: DecodeStreams;
   readonly clock: Clock;
   readonly random: Random;
   readonly conductor: Conductor;
@@ -53,7 +53,7 @@ export interface PrefillingAttempt {
  */
 export async function runPlacedPrefill(part: PlacedPrefill, attempt: PrefillingAttempt): Promise<void> {
   const { instance, sources, work, expectedTokens, heldTokens, patienceMs, unwanted, onFailed } = part;
-  const { network, clock, random, conductor, messages, inFlight, ended } = attempt;
+  const { decodes, clock, random, conductor, messages, inFlight, ended } = attempt;
   const { trace, excluded } = inFlight;
   const { name } = instance.member;
   let entry: PrefillEntry = {
@@ -81,10 +81,7 @@ export async function runPlacedPrefill(part: PlacedPrefill, attempt: PrefillingA
     const onAgain = ({ message }: Failure): void => {
       record({}, { again: message });
     };
-    await runPrefill(
-      { network, clock, random, instance, request, onReply, onAgain, timeoutMs: messages.timeoutMs },
-      link.signal,
-    );
+    await runPrefill({ decodes, clock, random, instance, request, onReply, onAgain }, link.signal);
     record({ outcome: 'finished' });
   } catch (error) {
     const failure = asFailure(error);

@@ -6,7 +6,7 @@ import { Backoff } from '../../../shared/base/backoff.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import type { Random } from '../../../shared/base/random.ts';
-import { ask, type Network } from '../../../shared/net/network.ts';
+import type { DecodeStreams, StartedCall } from '../../../shared/net/decode/decode_stream.ts';
 import type { PrefillReply, PrefillRequest } from '../../../shared/protocol/messages.ts';
 import type { Instance } from '../../../shared/placement/instance.ts';
 
@@ -16,14 +16,13 @@ const MAX_BUSY_PAUSE_MS = 500;
 /** Connections that broke under one prefill before its instance counts as failed. */
 const MAX_BROKEN = 3;
 
-/** One Prefill call to run: instance, request, time limit and callbacks. */
+/** One Prefill call to run: instance, request and callbacks. */
 export interface PrefillJob {
-  readonly network: Network;
+  readonly decodes: DecodeStreams;
   readonly clock: Clock;
   readonly random: Random;
   readonly instance: Instance;
   readonly request: PrefillRequest;
-  readonly timeoutMs: number;
   /** Called with each answer: how far the prefill has come. */
   readonly onReply: (reply: PrefillReply) => void;
   /** Called once, with the failure, before the first retry. */
@@ -55,8 +54,31 @@ export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<vo
   }
 }
 
-async function once({ network, instance, request, timeoutMs, onReply }: PrefillJob, over: AbortSignal): Promise<void> {
-  for await (const reply of ask(network, instance.member.address, 'prefill', request, { signal: over, timeoutMs })) {
-    onReply(reply);
+/** Makes the call once. The attempt that it is made for ends it by `over` at its deadline. */
+async function once({ decodes, instance, request, onReply }: PrefillJob, over: AbortSignal): Promise<void> {
+  let call: StartedCall | undefined;
+  let leave: () => void = () => undefined;
+  try {
+    await new Promise<void>((resolve, reject) => {
+      leave = () => {
+        const { reason } = over as { reason: unknown };
+        reject(reason instanceof Failure ? reason : new Failure('cancelled', 'its blocks are not waited for any more'));
+      };
+      over.addEventListener('abort', leave);
+      call = decodes.prefill(instance, request, {
+        onPrefill: (reply) => {
+          try {
+            onReply(reply);
+          } catch (error) {
+            reject(asFailure(error));
+          }
+          if (reply.report) resolve();
+        },
+        onFailure: reject,
+      });
+    });
+  } finally {
+    over.removeEventListener('abort', leave);
+    call?.leave();
   }
 }

@@ -1,8 +1,8 @@
 /**
- * Router's side of the streams that carry its Decode calls, one to each instance. A call has a slot from its start until a reply ends it;
- * the listeners of the calls get the replies of a message at once, token by token, without a promise.
+ * Router's side of the streams that carry its Decode and Prefill calls, one to each instance. A call has a slot from its start until a reply
+ * ends it; the listeners of the calls get the replies of a message at once, token by token, without a promise.
  *
- *   free ──start──► running ──last token, failure──► free
+ *   free ──start──► running ──last token, report of a prefill, failure──► free
  *                      └──cancelled──► left: replies are dropped ──the instance ends the call──► free
  *
  * When the stream breaks, or replies are malformed, all calls end with a failure, and the next call opens another stream.
@@ -10,6 +10,7 @@
 import { AsyncQueue } from '../../base/async_queue.ts';
 import { asFailure, Failure } from '../../base/failure.ts';
 import {
+  malformed,
   MAX_SLOTS,
   ReplyReader,
   type CallFailure,
@@ -22,6 +23,8 @@ import type {
   DecodeStart,
   MissingBlocks,
   MoreSources,
+  PrefillReply,
+  PrefillRequest,
   Report,
   SampledMessage,
 } from '../../protocol/messages.ts';
@@ -35,7 +38,7 @@ export interface DecodePeer {
   readonly lost: { readonly signal: AbortSignal };
 }
 
-/** Gets the replies of one call. A Failure that it throws ends the stream: the reply cannot be right. */
+/** Gets the replies of one Decode call. A Failure that it throws ends the stream: the reply cannot be right. */
 export interface DecodeListener {
   /** The instance needs other sources of blocks. */
   onMissing(missing: MissingBlocks): void;
@@ -47,14 +50,26 @@ export interface DecodeListener {
   onFailure(failure: Failure): void;
 }
 
+/** Gets the replies of one Prefill call. It must not throw. */
+export interface PrefillListener {
+  /** Progress; after the reply with a report nothing comes. */
+  onPrefill(reply: PrefillReply): void;
+  /** The call has ended without its report; nothing comes after it. */
+  onFailure(failure: Failure): void;
+}
+
 /** A call that was started. After its end each method does nothing. */
-export interface DecodeCall {
+export interface StartedCall {
+  /** Cancels the call: its listener gets nothing more. */
+  leave(): void;
+}
+
+/** A Decode call that was started. */
+export interface DecodeCall extends StartedCall {
   /** Answers missing blocks. */
   more(sources: MoreSources): void;
   /** Gives up the sources of this round, which are lost. */
   giveUp(round: number): void;
-  /** Cancels the call: its listener gets nothing more. */
-  leave(): void;
 }
 
 /**
@@ -63,7 +78,7 @@ export interface DecodeCall {
  */
 const MAX_START_BYTES = 15 << 20;
 
-/** Streams to the decode instances that were called, each opened by its first call and closed when its instance is lost. */
+/** Streams to the instances that were called, each opened by its first call and closed when its instance is lost. */
 export class DecodeStreams {
   readonly #network: Network;
   readonly #onMalformed: (address: string, failure: Failure) => void;
@@ -76,13 +91,24 @@ export class DecodeStreams {
   }
 
   /**
-   * Starts a call. It ends with its last token, with a failure, or when its caller leaves; a call that cannot be started fails before this
-   * returns.
+   * Starts a Decode call. It ends with its last token, with a failure, or when its caller leaves; a call that cannot be started fails before
+   * this returns.
    */
   start(peer: DecodePeer, start: DecodeStart, listener: DecodeListener): DecodeCall {
+    return this.#begin(peer, { start }, sizeOf(start), listener);
+  }
+
+  /**
+   * Starts a Prefill call. It ends with its report, with a failure, or when its caller leaves; a call that cannot be started fails before
+   * this returns.
+   */
+  prefill(peer: DecodePeer, prefill: PrefillRequest, listener: PrefillListener): StartedCall {
+    return this.#begin(peer, { prefill }, sizeOf(prefill), listener);
+  }
+
+  #begin(peer: DecodePeer, message: CallStart, numBytes: number, listener: CallListener): DecodeCall {
     const { lost, member } = peer;
     if (lost.signal.aborted) return refused(listener, asFailure(lost.signal.reason));
-    const numBytes = sizeOf(start);
     if (numBytes > MAX_START_BYTES) {
       const text = `the request takes ${numBytes} bytes on its way to an instance, at most ${MAX_START_BYTES} are possible`;
       return refused(listener, peerFailure(member.address, { code: 'invalid_request', text }));
@@ -92,7 +118,7 @@ export class DecodeStreams {
       const text = `${MAX_SLOTS} calls of this router have not ended`;
       return refused(listener, peerFailure(member.address, { code: 'overloaded', text }));
     }
-    return stream.start(start, listener);
+    return stream.begin(message, listener);
   }
 
   /** Ends all streams; calls that run end with them. */
@@ -110,8 +136,16 @@ export class DecodeStreams {
   }
 }
 
+type CallListener = DecodeListener | PrefillListener;
+/** First message of a call, without its slot. */
+type CallStart = Pick<DecodeRequest, 'start' | 'prefill'>;
+
 /** Returns about the number of bytes of a start: of the parts that may be large, each number at its longest. */
-function sizeOf({ tokens, sources, request }: DecodeStart): number {
+function sizeOf({
+  tokens,
+  sources,
+  request,
+}: Pick<DecodeStart, 'tokens' | 'sources'> & Partial<Pick<DecodeStart, 'request'>>): number {
   const { stopTokenIds = [], sampling, constraint } = request ?? {};
   const { grammar = '', endTokens = [], allowedTokens, forbidden = [] } = constraint ?? {};
   const numIds = stopTokenIds.length + endTokens.length + forbidden.reduce((sum, run) => sum + run.tokens.length, 0);
@@ -120,7 +154,7 @@ function sizeOf({ tokens, sources, request }: DecodeStart): number {
 }
 
 /** Returns the call that cannot be started. */
-function refused(listener: DecodeListener, failure: Failure): DecodeCall {
+function refused(listener: CallListener, failure: Failure): DecodeCall {
   const nothing = (): void => undefined;
   listener.onFailure(failure);
   return { more: nothing, giveUp: nothing, leave: nothing };
@@ -137,7 +171,7 @@ class DecodeStream implements ReplyListener {
   readonly #reader = new ReplyReader(this);
   readonly #onEnd: (failure: Failure) => void;
   /** Listeners by slot; undefined: the slot is free. Bounded by MAX_SLOTS (P1). */
-  readonly #slots: (DecodeListener | typeof LEFT | undefined)[] = [];
+  readonly #slots: (CallListener | typeof LEFT | undefined)[] = [];
   readonly #free: number[] = [];
 
   /** Opens the stream. `onEnd` is called once, when it has ended. */
@@ -167,10 +201,11 @@ class DecodeStream implements ReplyListener {
     return this.#free.length === 0 && this.#slots.length >= MAX_SLOTS;
   }
 
-  start(start: DecodeStart, listener: DecodeListener): DecodeCall {
+  /** Sends the first message of a call, and returns the call in its slot. */
+  begin(first: CallStart, listener: CallListener): DecodeCall {
     const slot = this.#free.pop() ?? this.#slots.length;
     this.#slots[slot] = listener;
-    this.#requests.push({ slot, start });
+    this.#requests.push({ slot, ...first });
     const send = (message: Omit<DecodeRequest, 'slot'>): void => {
       if (this.#slots[slot] === listener) this.#requests.push({ slot, ...message });
     };
@@ -194,15 +229,15 @@ class DecodeStream implements ReplyListener {
   }
 
   onMissing(slot: number, missing: MissingBlocks): void {
-    this.#listenerOf(slot)?.onMissing(missing);
+    this.#decodeIn(slot)?.onMissing(missing);
   }
 
   onPrompt(slot: number, tokens: readonly SampledMessage[]): void {
-    this.#listenerOf(slot)?.onPrompt(tokens);
+    this.#decodeIn(slot)?.onPrompt(tokens);
   }
 
   onToken(slot: number, sampled: SampledMessage, finish: Finish, report: Report | undefined): void {
-    const listener = this.#listenerOf(slot);
+    const listener = this.#decodeIn(slot);
     if (finish) this.#release(slot);
     try {
       listener?.onToken(sampled, finish, report);
@@ -213,8 +248,15 @@ class DecodeStream implements ReplyListener {
     }
   }
 
+  onPrefill(slot: number, reply: PrefillReply): void {
+    const listener = this.#listenerIn(slot);
+    if (listener && !('onPrefill' in listener)) throw malformed(`slot ${slot} has no Prefill call`);
+    if (reply.report) this.#release(slot);
+    listener?.onPrefill(reply);
+  }
+
   onFailure(slot: number, { code, message: text, told }: CallFailure): void {
-    const listener = this.#listenerOf(slot);
+    const listener = this.#listenerIn(slot);
     this.#release(slot);
     listener?.onFailure(peerFailure(this.#address, { code, text, told }));
   }
@@ -229,10 +271,17 @@ class DecodeStream implements ReplyListener {
   }
 
   /** Returns the listener of the call in a slot; undefined when it was cancelled. @throws Failure `internal` when there is no call */
-  #listenerOf(slot: number): DecodeListener | undefined {
+  #listenerIn(slot: number): CallListener | undefined {
     const listener = this.#slots[slot];
-    if (listener === undefined) throw new Failure('internal', `malformed replies: slot ${slot} has no call`);
+    if (listener === undefined) throw malformed(`slot ${slot} has no call`);
     return listener === LEFT ? undefined : listener;
+  }
+
+  /** Returns the listener of the Decode call in a slot; undefined when it was cancelled. @throws Failure `internal` when there is none */
+  #decodeIn(slot: number): DecodeListener | undefined {
+    const listener = this.#listenerIn(slot);
+    if (listener && !('onToken' in listener)) throw malformed(`slot ${slot} has no Decode call`);
+    return listener;
   }
 
   #release(slot: number): void {

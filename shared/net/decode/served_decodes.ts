@@ -1,7 +1,7 @@
 /**
- * Instance's side of the streams that carry the Decode calls of routers: starts a session for each call, and sends the replies of all.
+ * Instance's side of the streams that carry the Decode and Prefill calls of routers: starts each call, and sends the replies of all.
  *
- *   start ──► session ══ tokens, missing blocks ══► ReplyWriter ──one message after the other──► router
+ *   start ──► session ══ tokens, missing blocks, progress ══► ReplyWriter ──one message after the other──► router
  *   cancel, deadline, end of the stream ──► the session's signal aborts (R2)
  *
  * While a message is sent, further replies wait and become the next one: a router that is behind gets fewer, larger messages.
@@ -17,7 +17,10 @@ import type {
   DecodeRequest,
   DecodeStart,
   MissingBlocks,
+  PrefillReply,
+  PrefillRequest,
   Report,
+  RequestContext,
   SampledMessage,
 } from '../../protocol/messages.ts';
 import type { Handler, ServedCall } from '../network.ts';
@@ -25,16 +28,26 @@ import type { Handler, ServedCall } from '../network.ts';
 /** Messages that may wait to be sent; beyond it no request is read (P1). */
 const MAX_WAITING = 4;
 
-/** Takes the replies of a session. Those after its end are dropped. */
-export interface DecodeOutput {
+/** Takes the end of a call. Replies after it are dropped. */
+interface CallOutput {
+  /** Ends the call before its last token or its report. */
+  fail(error: unknown): void;
+}
+
+/** Takes the replies of a Decode call. */
+export interface DecodeOutput extends CallOutput {
   /** Asks for other sources of the blocks. */
   missing(missing: MissingBlocks): void;
   /** Sends tokens of the prompt with their log-probabilities. */
   prompt(tokens: readonly SampledMessage[]): void;
   /** Sends a token; the last one, with `finish`, ends the call. */
   token(sampled: SampledMessage, finish: Finish, report: Report | undefined): void;
-  /** Ends the call before its last token. */
-  fail(error: unknown): void;
+}
+
+/** Takes the replies of a Prefill call. */
+export interface PrefillOutput extends CallOutput {
+  /** Sends progress; the reply with a report ends the call. */
+  prefill(reply: PrefillReply): void;
 }
 
 /** One Decode call at the instance. */
@@ -43,19 +56,31 @@ export interface DecodeSession {
   take(message: DecodeRequest): void;
 }
 
-/** Starts the session of a call. Its signal aborts when the caller cancels it or is gone, and at its deadline. */
-export type StartSession = (start: DecodeStart, call: ServedCall, output: DecodeOutput) => DecodeSession;
+/** Starts the session of a Decode call. Its signal aborts when the caller cancels it or is gone, and at its deadline. */
+export type StartDecode = (start: DecodeStart, call: ServedCall, output: DecodeOutput) => DecodeSession;
+/** Starts a Prefill call, with such a signal. */
+export type StartPrefill = (request: PrefillRequest, call: ServedCall, output: PrefillOutput) => void;
 
-/** Serves the streams that carry Decode calls. */
+interface Starts {
+  readonly decode: StartDecode;
+  readonly prefill: StartPrefill;
+}
+
+const refusePrefill: StartPrefill = (_request, _call, output) => {
+  output.fail(new Failure('invalid_request', 'this instance does not serve Prefill'));
+};
+
+/** Serves the streams that carry Decode and Prefill calls. */
 export class DecodeServer {
   readonly #clock: Clock;
-  readonly #startSession: StartSession;
+  readonly #starts: Starts;
   readonly #streams = new Set<ServedStream>();
   #isClosing = false;
 
-  constructor(clock: Clock, startSession: StartSession) {
+  /** Without `prefill` it refuses Prefill calls. */
+  constructor(clock: Clock, decode: StartDecode, prefill: StartPrefill = refusePrefill) {
     this.#clock = clock;
-    this.#startSession = startSession;
+    this.#starts = { decode, prefill };
   }
 
   /** Handler of one stream. */
@@ -68,7 +93,7 @@ export class DecodeServer {
   }
 
   async *#serve(requests: AsyncIterable<DecodeRequest>, call: ServedCall): AsyncGenerator<DecodeReplies> {
-    const stream = new ServedStream(this.#clock, this.#startSession, call);
+    const stream = new ServedStream(this.#clock, this.#starts, call);
     this.#streams.add(stream);
     void stream.listen(requests).then(() => {
       if (this.#isClosing) stream.close();
@@ -86,7 +111,7 @@ export class DecodeServer {
 /** One stream of a router. */
 class ServedStream {
   readonly #clock: Clock;
-  readonly #startSession: StartSession;
+  readonly #starts: Starts;
   readonly #call: ServedCall;
   readonly #writer = new ReplyWriter();
   /** There are replies to send, or the stream has ended. */
@@ -98,9 +123,9 @@ class ServedStream {
   #isClosing = false;
   #end: { readonly failure: Failure | undefined } | undefined;
 
-  constructor(clock: Clock, startSession: StartSession, call: ServedCall) {
+  constructor(clock: Clock, starts: Starts, call: ServedCall) {
     this.#clock = clock;
-    this.#startSession = startSession;
+    this.#starts = starts;
     this.#call = call;
     const leave = (): void => {
       this.end();
@@ -154,13 +179,23 @@ class ServedStream {
 
   /** @throws Failure `invalid_request` when the stream cannot go on */
   #take(message: DecodeRequest): void {
-    const { slot, start, cancel } = message;
-    if (start) this.#start(slot, start);
-    else if (cancel) this.#open.get(slot)?.cancel(new Failure('cancelled', 'the caller cancelled the call'));
+    const { slot, start, prefill, cancel } = message;
+    if (start) {
+      const open = this.#begin(slot, start.context);
+      open.session = this.#starts.decode(start, this.#callOf(open), open);
+    } else if (prefill) {
+      const open = this.#begin(slot, prefill.context);
+      this.#starts.prefill(prefill, this.#callOf(open), open);
+    } else if (cancel) this.#open.get(slot)?.cancel(new Failure('cancelled', 'the caller cancelled the call'));
     else this.#open.get(slot)?.session?.take(message);
   }
 
-  #start(number: number, start: DecodeStart): void {
+  #callOf({ signal }: ServedSlot): ServedCall {
+    return { signal, caller: this.#call.caller };
+  }
+
+  /** Takes a slot for a call. @throws Failure `invalid_request` when there is no such slot, or it is taken */
+  #begin(number: number, context: RequestContext | null): ServedSlot {
     if (number >= MAX_SLOTS) throw new Failure('invalid_request', `slot ${number} of a call is not below ${MAX_SLOTS}`);
     if (this.#open.has(number))
       throw new Failure('invalid_request', `slot ${number} has a call, which has not ended yet`);
@@ -169,20 +204,21 @@ class ServedStream {
       this.#written.notify();
     });
     this.#open.set(number, slot);
-    const timeoutMs = start.context?.timeoutMs ?? 0;
+    const timeoutMs = context?.timeoutMs ?? 0;
     if (timeoutMs > 0) void slot.endAfter(timeoutMs, this.#clock);
-    slot.session = this.#startSession(start, { signal: slot.signal, caller: this.#call.caller }, slot);
+    return slot;
   }
 }
 
-/** The call in one slot, and the output of its session. */
-class ServedSlot implements DecodeOutput {
+/** The call in one slot, and its output. */
+class ServedSlot implements DecodeOutput, PrefillOutput {
   readonly #number: number;
   readonly #writer: ReplyWriter;
   readonly #onReply: () => void;
   readonly #left = new AbortController();
   /** Aborts when the call has ended. */
   readonly #ended = new AbortController();
+  /** Undefined for a Prefill call. */
   session: DecodeSession | undefined;
 
   /** `onReply` is called after each reply, and so when the call has ended. */
@@ -237,6 +273,13 @@ class ServedSlot implements DecodeOutput {
     if (!this.isOpen) return;
     this.#writer.onToken(this.#number, sampled, finish, report);
     if (finish) this.#ended.abort(DONE);
+    this.#onReply();
+  }
+
+  prefill(reply: PrefillReply): void {
+    if (!this.isOpen) return;
+    this.#writer.onPrefill(this.#number, reply);
+    if (reply.report) this.#ended.abort(DONE);
     this.#onReply();
   }
 

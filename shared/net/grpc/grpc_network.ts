@@ -43,7 +43,7 @@ export class GrpcNetwork implements Network {
 
   /**
    * An empty token admits everyone: loopback only. Of several (cluster_tokens.ts) the first is sent and all are taken. `tls`: calls are encrypted,
-   * and both sides checked. What is replaced later holds for calls and connections that begin then; open ones go on, among them the streams that carry Decode calls.
+   * and both sides checked. What is replaced later holds for calls and connections that begin then; open ones go on, among them the streams that carry Decode and Prefill calls.
    */
   constructor(
     token: string | Current<string>,

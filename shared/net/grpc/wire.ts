@@ -17,7 +17,7 @@ const loaded = loadPackageDefinition(definition)['penstock'] as unknown as Recor
   { service: ServiceDefinition }
 >;
 
-type ServiceName = 'Blocks' | 'Prefill' | 'Embed' | 'Decode' | 'Admin' | 'Hub' | 'Health';
+type ServiceName = 'Blocks' | 'Embed' | 'Decode' | 'Admin' | 'Hub' | 'Health';
 
 /** How a call travels. */
 export interface Wire {
@@ -35,7 +35,6 @@ export const wires: Record<CallName, Wire> = {
   openChannel: { service: 'Blocks', method: 'OpenChannel', kind: 'unary' },
   offer: { service: 'Blocks', method: 'Offer', kind: 'unary' },
   snapshot: { service: 'Blocks', method: 'Snapshot', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
-  prefill: { service: 'Prefill', method: 'Prefill', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   embed: { service: 'Embed', method: 'Embed', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   // A router ends the stream by ending its requests; a cancel message is about one call.
   decode: { service: 'Decode', method: 'Decode', kind: 'duplex' },

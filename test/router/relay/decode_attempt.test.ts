@@ -11,7 +11,6 @@ import { Random } from '../../../shared/base/random.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
 import { DecodeStreams } from '../../../shared/net/decode/decode_stream.ts';
-import type { Handlers } from '../../../shared/net/network.ts';
 import type { Finish } from '../../../shared/protocol/decode_replies.ts';
 import type { PrefillRequest, SampledMessage, Source } from '../../../shared/protocol/messages.ts';
 import { keyWords, unpackTokens } from '../../../shared/protocol/packing.ts';
@@ -25,7 +24,8 @@ import { DecodeAttempt, type GeneratedToken } from '../../../services/router/rel
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
-import { playedDecode, type PlayedReply, type PlayedRequest } from '../../support/played_decode.ts';
+import { playedDecode, type PlayedReply, type PlayedRequest, type PrefillPlay } from '../../support/played_decode.ts';
+import { emptyReport } from '../../support/empty_report.ts';
 import { pulled } from '../../support/pulled.ts';
 import { playedNetwork } from '../../support/played_network.ts';
 import { aborted, PATIENCE_MS, staysSo, turn, until } from '../../support/until.ts';
@@ -63,7 +63,7 @@ type DecodePlay = (inbox: Inbox, signal: AbortSignal) => AsyncGenerator<PlayedRe
 
 interface WorldOptions {
   readonly decode: DecodePlay;
-  readonly prefill?: NonNullable<Handlers['prefill']>;
+  readonly prefill?: PrefillPlay;
   readonly chosen?: Partial<Chosen>;
   /** Answers of the conductor when blocks are missing, in order. */
   readonly outcomes?: readonly Partial<Chosen>[];
@@ -117,14 +117,15 @@ function worldOf({
     model: { digest, format: { blockSize: BLOCK_SIZE } },
     all: () => [decode, prefill, holder],
   } as unknown as MembersView;
-  const handlers: Handlers = {
-    decode: playedDecode((requests, signal) =>
-      play(async () => {
-        const result = await requests.next();
-        return result.done ? undefined : result.value;
-      }, signal),
+  const handlers = {
+    decode: playedDecode(
+      (requests, signal) =>
+        play(async () => {
+          const result = await requests.next();
+          return result.done ? undefined : result.value;
+        }, signal),
+      playPrefill,
     ),
-    ...(playPrefill ? { prefill: playPrefill } : {}),
   };
   const random = new Random(1);
   const excluded = new Exclusions(systemClock, random);
@@ -367,7 +368,7 @@ describe('missing blocks', () => {
         assert.equal(world?.record.phase, 'prefilling');
         yield token(11, 'stop');
       },
-      async *prefill(_requests, { signal }) {
+      async *prefill(_request, { signal }) {
         signals.push(signal);
         yield { numReady: 4, numRun: 4, report: null };
         await cut(signal);
@@ -405,7 +406,7 @@ describe('missing blocks', () => {
         }
         yield token(11, 'stop');
       },
-      async *prefill(_requests, { signal }) {
+      async *prefill(_request, { signal }) {
         await cut(signal);
       },
     });
@@ -446,10 +447,10 @@ describe('a pipeline', () => {
         ended.abort();
         yield token(11, 'stop');
       },
-      async *prefill(calls) {
-        for await (const request of calls) requests.push(request);
+      async *prefill(request) {
+        requests.push(request);
         await aborted(ended.signal);
-        yield { numReady: 8, numRun: 4, report: null };
+        yield { numReady: 8, numRun: 4, report: emptyReport };
       },
     });
     await positionsOf(world.run());
@@ -487,17 +488,16 @@ describe('a pipeline', () => {
         ended.abort();
         yield token(11, 'stop');
       },
-      async *prefill(calls) {
-        for await (const { sources } of calls)
-          if (sources.length > 1) throw new Failure('instance_lost', 'the card fell out');
+      async *prefill({ sources }) {
+        if (sources.length > 1) throw new Failure('instance_lost', 'the card fell out');
         await aborted(ended.signal);
-        yield { numReady: 8, numRun: 8, report: null };
+        yield { numReady: 8, numRun: 8, report: emptyReport };
       },
     });
     await positionsOf(world.run());
     assert(!world.excluded.has(prefill));
     const { prefills = [] } = world.record.counts.attempts[0] ?? {};
-    assert.match(prefills[0]?.outcome ?? '', /failed: the card fell out/);
+    assert.match(prefills[0]?.outcome ?? '', /failed: .*: the card fell out/);
     assert.equal(world.asked.length, 0, 'nobody else is placed');
   });
 
@@ -515,9 +515,8 @@ describe('a pipeline', () => {
         await until('the other one is cancelled', () => isCancelled);
         yield token(11, 'stop');
       },
-      async *prefill(calls, { signal }) {
-        for await (const { sources } of calls)
-          if (sources.length === 1) throw new Failure('instance_lost', 'the card fell out');
+      async *prefill({ sources }, { signal }) {
+        if (sources.length === 1) throw new Failure('instance_lost', 'the card fell out');
         await aborted(signal);
         isCancelled = true;
       },
@@ -548,7 +547,7 @@ describe('what is lost', () => {
     assert.deepEqual(message?.giveUp, { round: 0 });
     assert(world.excluded.has(failing) && failing.isSuspect);
     const [prefill] = world.record.counts.attempts[0]?.prefills ?? [];
-    assert.match(prefill?.outcome ?? '', /failed: the card fell out/);
+    assert.match(prefill?.outcome ?? '', /failed: .*: the card fell out/);
     assert(world.record.notes.some((note) => JSON.stringify(note).includes('the card fell out')));
   });
 
@@ -571,7 +570,7 @@ describe('what is lost', () => {
     });
     await positionsOf(world.run());
     const [prefill] = world.record.counts.attempts[0]?.prefills ?? [];
-    assert.match(prefill?.outcome ?? '', /failed: the connection broke/);
+    assert.match(prefill?.outcome ?? '', /failed: .*: the connection broke/);
     assert(world.excluded.has(failing));
     assert.equal(numCalls, 1);
   });
@@ -608,7 +607,7 @@ describe('what is lost', () => {
         await aborted(ended.signal);
         yield token(12, 'stop');
       },
-      async *prefill(_requests, { signal }) {
+      async *prefill(_request, { signal }) {
         await aborted(signal);
         isCancelled = true;
         ended.abort();
@@ -711,7 +710,7 @@ describe('R2: nothing is left', () => {
         yield token(11);
         await cut(signal);
       },
-      async *prefill(_requests, { signal }) {
+      async *prefill(_request, { signal }) {
         prefillSignal = signal;
         await cut(signal);
       },

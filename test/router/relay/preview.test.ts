@@ -89,7 +89,7 @@ class Scene {
       await turn();
       throw new Failure('instance_lost', 'it is gone');
     };
-    const network = playedNetwork({ decode: broken, prefill: broken });
+    const network = playedNetwork({ decode: broken });
     this.relay = new Relay({
       view,
       clock,

@@ -203,19 +203,21 @@ test.each([
       isRead = resolve;
     });
     const listener = await network.listen('127.0.0.1:0', {
-      decode: playedDecode(async function* () {
-        await begun;
-        yield {
-          sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 200 },
-          report: { ...emptyReport, fetchedTokens, computedTokens: 200 - fetchedTokens },
-          finish: 'stop',
-        };
-      }),
-      async *prefill() {
-        hasBegun();
-        await read;
-        yield { numReady: 192, numRun: 192, report: { ...emptyReport, computedTokens: 192 } };
-      },
+      decode: playedDecode(
+        async function* () {
+          await begun;
+          yield {
+            sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 200 },
+            report: { ...emptyReport, fetchedTokens, computedTokens: 200 - fetchedTokens },
+            finish: 'stop',
+          };
+        },
+        async function* () {
+          hasBegun();
+          await read;
+          yield { numReady: 192, numRun: 192, report: { ...emptyReport, computedTokens: 192 } };
+        },
+      ),
     });
     const instances = [instanceAt('decode', listener.address), instanceAt('prefill', listener.address)];
     const { tokens, record } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
