@@ -22,8 +22,8 @@ export class Handover<T extends object> {
   #end: { readonly error: unknown } | undefined;
   #settle: () => void = () => undefined;
   /**
-   * Settles when nothing more is given: resolves when all values were taken, or the taker has enough; rejects with the error of
-   * {@link end} or {@link fail}, or with that of the taker.
+   * Settles when no more values are given: resolves when all were taken, or the taker has enough, also where the way has failed meanwhile;
+   * rejects with the error of {@link end} or {@link fail}, or with that of the taker.
    */
   readonly ended: Promise<void>;
 

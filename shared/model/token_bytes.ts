@@ -22,6 +22,8 @@ interface DecoderStep {
   readonly decoders?: readonly DecoderStep[];
   readonly pattern?: { readonly String?: string; readonly Regex?: string };
   readonly content?: string;
+  readonly start?: number;
+  readonly stop?: number;
   readonly replacement?: string;
   readonly prefix?: string;
   readonly suffix?: string;
@@ -46,19 +48,26 @@ export function tokenSpeller(decoder: unknown): (token: string) => Uint8Array {
   };
 }
 
-/** Steps that change each token by itself, and leave its text as {@link tokenSpeller} has it. */
-const TOKEN_STEPS = ['Replace', 'ByteFallback', 'Metaspace'];
-
 /**
- * Whether a text is the bytes of its tokens, one after the other, but for a space at its start: true for the types of decoders of which that
- * is known.
+ * Whether a text is the bytes of its tokens as {@link tokenSpeller} has them, one after the other, but for spaces at its start; true only for
+ * decoders of which that is known: a byte-level one, and steps that change each token by itself, with bytes put together after them and one
+ * space taken from the start of the whole.
  */
 export function isBytesOfTokens(decoder: unknown): boolean {
-  const types = flattened(decoder as DecoderStep | null | undefined).map(({ type }) => type);
-  if (types.length === 1 && types[0] === 'ByteLevel') return true;
-  const fused = types.indexOf('Fuse');
-  const [each, whole] = fused < 0 ? [types, []] : [types.slice(0, fused), types.slice(fused + 1)];
-  return each.length > 0 && each.every((type) => TOKEN_STEPS.includes(type)) && whole.every((type) => type === 'Strip');
+  const steps = flattened(decoder as DecoderStep | null | undefined);
+  if (steps.length === 1 && steps[0]?.type === 'ByteLevel') return true;
+  const fused = steps.findIndex(({ type }) => type === 'Fuse');
+  const [each, whole] = fused < 0 ? [steps, []] : [steps.slice(0, fused), steps.slice(fused + 1)];
+  return each.length > 0 && each.every((step, i) => isOfTokens(step, i === each.length - 1)) && whole.every(isOfStart);
+}
+
+function isOfTokens({ type, pattern }: DecoderStep, isLast: boolean): boolean {
+  if (type === 'ByteFallback') return isLast;
+  return type === 'Metaspace' || (type === 'Replace' && pattern?.String !== undefined);
+}
+
+function isOfStart({ type, content, start = 0, stop = 0 }: DecoderStep): boolean {
+  return type === 'Strip' && content === ' ' && start <= 1 && stop === 0;
 }
 
 function flattened(step: DecoderStep | null | undefined): DecoderStep[] {

@@ -22,6 +22,9 @@ const CHARACTERS_A_TOKEN = 4;
 /** Token names that one call of a thread asks for, at most: some milliseconds of work. */
 const NAMES_AT_ONCE = 1_024;
 
+/** Tokens whose texts are fetched in advance (P1): twice the largest vocabularies there are. */
+const MAX_TABLE_TOKENS = 2 ** 19;
+
 /** Name, bytes and text of a single token, independent of its neighbours. */
 export interface TokenName {
   readonly bytes: readonly number[];
@@ -73,7 +76,7 @@ export class TextCodec {
     // This also builds the thread's encoder, so that no prompt has to wait for one.
     const delimiters = await workers.prompts.call('delimiters', undefined);
     const codec = new TextCodec(workers, maxTokens * longest, delimiters);
-    // Until it has them, the tokenizer decodes. A thread that has died says so by itself.
+    // Until they are there, the tokenizer decodes. The death of its thread is reported by itself.
     void codec.#loadTexts(workers).catch(() => undefined);
     return codec;
   }
@@ -251,7 +254,7 @@ export class TextCodec {
 
   /** Fetches the texts of the vocabulary, in slices: prompts are encoded between them. */
   async #loadTexts({ prompts }: Workers): Promise<void> {
-    for (let from = 0, isLast = false; !isLast; from += SLICE_TOKENS) {
+    for (let from = 0, isLast = false; !isLast && from < MAX_TABLE_TOKENS; from += SLICE_TOKENS) {
       const slice = await prompts.call('textsOf', from);
       this.#texts.add(slice);
       ({ isLast } = slice);

@@ -174,7 +174,7 @@ export class TextStream {
 
 const NO_BYTES = new Uint8Array(0);
 
-/** Whether bytes are whole characters and the begin of one more. */
+/** Whether bytes are whole characters and the beginning of another. */
 function isBeginOfText(bytes: Uint8Array): boolean {
   try {
     new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes, { stream: true });

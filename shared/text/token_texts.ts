@@ -36,7 +36,7 @@ export function textSlice(from: number, numTokens: number, bytesOf: (id: number)
   for (let i = 0; i < count; i++) {
     const bytes = bytesOf(from + i) ?? new Uint8Array(0);
     const text = charactersOf(bytes);
-    // The replacement character may be half a character to whoever reads a text.
+    // A stream takes the replacement character for half a character.
     const isOpen = bytes.length === 0 || text?.includes(REPLACEMENT) === true;
     if (!isOpen) parts.push(bytes);
     if (!isOpen) length += bytes.length;
@@ -69,11 +69,10 @@ export class TokenTexts {
    */
   plainText(id: number): string | undefined {
     const known = this.#plain.get(id);
-    if (known !== undefined) return known ?? undefined;
+    if (typeof known === 'string') return known;
     const kind = this.#kindOf(id);
-    if (kind === TokenKind.part) return undefined;
     if (kind !== TokenKind.plain) {
-      this.#lookUp(id);
+      if (kind !== TokenKind.part && known === undefined) this.#lookUp(id);
       return undefined;
     }
     const text = Buffer.from(this.#bytesOf(id)).toString();

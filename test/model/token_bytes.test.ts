@@ -1,7 +1,7 @@
 /** Single tokens as their bytes, by the decoders that tokenizers have. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { charactersOf, escapedBytes, tokenSpeller } from '../../shared/model/token_bytes.ts';
+import { charactersOf, escapedBytes, isBytesOfTokens, tokenSpeller } from '../../shared/model/token_bytes.ts';
 
 const sentencePiece = {
   type: 'Sequence',
@@ -28,6 +28,33 @@ test.each<readonly [string, unknown, string, number[]]>([
   ['no decoder', null, 'go', [...Buffer.from('go')]],
 ])('%s', (_name, decoder, token, bytes) => {
   assert.deepEqual([...tokenSpeller(decoder)(token)], bytes);
+});
+
+const mark = { type: 'Replace', pattern: { String: '▁' }, content: ' ' };
+const strip = { type: 'Strip', content: ' ', start: 1, stop: 0 };
+
+test.each<readonly [string, boolean, readonly unknown[]]>([
+  ['SentencePiece', true, sentencePiece.decoders],
+  ['without a space taken away', true, [mark, { type: 'ByteFallback' }, { type: 'Fuse' }]],
+  ['byte-level', true, [{ type: 'ByteLevel' }]],
+  ['Metaspace', true, [{ type: 'Metaspace', replacement: '▁' }]],
+  ['byte-level after another step', false, [mark, { type: 'ByteLevel' }]],
+  ['bytes put together before a step', false, [{ type: 'ByteFallback' }, mark, { type: 'Fuse' }]],
+  ['a step after the whole', false, [mark, { type: 'Fuse' }, mark]],
+  ['spaces taken from the end', false, [mark, { type: 'Fuse' }, { ...strip, stop: 1 }]],
+  ['two spaces taken', false, [mark, { type: 'Fuse' }, { ...strip, start: 2 }]],
+  ['a letter taken', false, [mark, { type: 'Fuse' }, { ...strip, content: 'H' }]],
+  ['spaces taken from each token', false, [mark, strip]],
+  ['a regular expression', false, [{ type: 'Replace', pattern: { Regex: 'a+' }, content: 'b' }, { type: 'Fuse' }]],
+  ['WordPiece', false, [{ type: 'WordPiece', prefix: '##' }]],
+  ['an unknown step', false, [{ type: 'Reverse' }]],
+  ['no step', false, []],
+])('whether a text is the bytes of its tokens is known of few decoders: %s', (_name, isKnown, decoders) => {
+  assert.equal(isBytesOfTokens({ type: 'Sequence', decoders }), isKnown);
+});
+
+test('without a decoder it is not: tokens are joined with spaces', () => {
+  assert.equal(isBytesOfTokens(null), false);
 });
 
 test('bytes are characters or none, U+FEFF is one, and what is none is spelled', () => {

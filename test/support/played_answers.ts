@@ -1,7 +1,7 @@
 /** Answers that instances play: token by token, each sent when the router has read the one before, so that no answer depends on how fast a machine is. */
 import assert from 'node:assert/strict';
 import { Failure } from '../../shared/base/failure.ts';
-import type { DecodeOutput, StartSession } from '../../shared/net/decode/served_decodes.ts';
+import type { DecodeOutput, StartDecode } from '../../shared/net/decode/served_decodes.ts';
 import type { DecodeStart, SampledMessage } from '../../shared/protocol/messages.ts';
 import { unpackTokens } from '../../shared/protocol/packing.ts';
 import { requestOf, type Request } from '../../shared/protocol/request.ts';
@@ -93,7 +93,7 @@ export class PlayedAnswers {
     [this.#play, this.#pacing] = [play, pacing];
   }
 
-  readonly session: StartSession = (start, { signal }, output) => {
+  readonly session: StartDecode = (start, { signal }, output) => {
     const play = this.#play;
     assert(play, 'an answer is expected');
     this.#calls.push(new PlayedCall(start, signal, output));

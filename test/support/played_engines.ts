@@ -7,7 +7,7 @@ import { LAYOUT_VERSION } from '../../shared/kv/kv_spec.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
-import { DecodeServer, type StartSession } from '../../shared/net/decode/served_decodes.ts';
+import { DecodeServer, type StartDecode } from '../../shared/net/decode/served_decodes.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
@@ -94,7 +94,7 @@ async function joinPlayed(folder: string, hub: string, server: DecodeServer): Pr
 /** Starts a router of the model in `folder`, with these arguments. `session` is called with each Decode call. */
 export async function startPlayed(
   folder: string,
-  session: StartSession,
+  session: StartDecode,
   args: readonly string[],
 ): Promise<PlayedCluster> {
   const router = await startRouter(folder, args);

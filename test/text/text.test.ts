@@ -10,6 +10,7 @@ import { readTextFiles } from '../../shared/model/text_files.ts';
 import { answerEnds } from '../../shared/text/output/end_tokens.ts';
 import { chooseFormat } from '../../shared/text/output/output_format.ts';
 import { endOfTurn } from '../../shared/text/end_of_turn.ts';
+import { SLICE_TOKENS } from '../../shared/text/token_texts.ts';
 import { TextCodec } from '../../shared/text/text.ts';
 import { until } from '../support/until.ts';
 import { DecodedStream, unknownTexts, type StreamCodec } from './decoded_stream.ts';
@@ -193,6 +194,18 @@ test('tokens whose text is plain ask the tokenizer once, and the text is the sam
     assert(again.numCalls < (words === plain ? 3 : ids.length / 2), `${again.numCalls} calls for ${ids.length} tokens`);
     assert.deepEqual(await streamed(ids, false), { text, numCalls: ids.length });
   }
+});
+
+test('a token that only the configuration calls special is left out, also where the table has its bytes', () => {
+  const { tokenizer, config } = readTextFiles(harbour);
+  const { model } = JSON.parse(tokenizer) as { model: { vocab: Record<string, number> } };
+  const [name, id] = Object.entries(model.vocab).find(([token]) => /^[a-z]{3,}$/.test(token)) ?? ['', 0];
+  const kindOf = (special: unknown): number | undefined => {
+    const asked = JSON.stringify({ ...(JSON.parse(config) as object), additional_special_tokens: special });
+    const from = SLICE_TOKENS * Math.floor(id / SLICE_TOKENS);
+    return new TokenizerTools({ tokenizer, config: asked, template: undefined }).textsOf(from).kinds[id - from];
+  };
+  assert.deepEqual([kindOf([]), kindOf(null), kindOf([name])], [1, 1, 0]);
 });
 
 test('after a whole word no text takes the tokenizer, half characters neither, but the last one that stays half', async () => {

@@ -49,8 +49,8 @@ export interface AnswerRuns {
 export type TakeDelta = (delta: ParsedDelta) => Promise<void> | undefined;
 
 /**
- * Runs all runs of a request, and calls `take` with each delta of their output, one after the other. @throws what ends a run, or what
- * `take` throws
+ * Runs all runs of a request, and calls `take` with each delta of their output, one after the other, until one fails. @throws what ends a
+ * run, or what `take` throws; no delta is on its way then
  */
 export async function eachDelta(answer: AnswerRuns, asking: CallFor, take: TakeDelta): Promise<void> {
   const output = new AnswerOutput(answer, asking, take);
@@ -58,7 +58,7 @@ export async function eachDelta(answer: AnswerRuns, asking: CallFor, take: TakeD
   try {
     await Promise.race([Promise.all(runs), output.failed]);
   } finally {
-    output.close();
+    await output.close();
   }
 }
 
@@ -99,8 +99,13 @@ class AnswerOutput {
     this.failed.catch(() => undefined);
   }
 
-  /** Takes no more deltas. */
-  close(): void {
+  /** Takes no more deltas. Resolves when none is on its way: nothing is written after it. */
+  async close(): Promise<void> {
+    this.#stop();
+    await this.#waiting;
+  }
+
+  #stop(): void {
     this.#isOver = true;
     this.#changed.notify();
   }
@@ -128,7 +133,7 @@ class AnswerOutput {
 
   #failedWith(error: unknown): void {
     this.#fail(error);
-    this.close();
+    this.#stop();
   }
 
   /** Notes that a delta of a choice was taken. */
@@ -171,7 +176,7 @@ class AnswerOutput {
     const { index, run } = choice;
     const { context, body } = this.#answer;
     const echoed = { run, index, hasLogprobs: this.#hasLogprobs, body };
-    choice.numEchoed = await echo(context, echoed, this.#asking, this.#take);
+    choice.numEchoed = await echo(context, echoed, this.#asking, (slice) => this.#hand(slice));
     const nameOf = this.#hasLogprobs ? await tokenNames(context, delta.tokens, body.isNamingIds) : undefined;
     await this.#give(choice, delta, false, nameOf);
   }
@@ -184,7 +189,7 @@ class AnswerOutput {
   ): Promise<void> | undefined {
     const { text, tokens, finish, stopReason, matchedStop, numTokens, offset } = delta;
     const at = numEchoed + offset;
-    return this.#take({
+    return this.#hand({
       index,
       text,
       finish,
@@ -197,6 +202,11 @@ class AnswerOutput {
       logprobs: nameOf && { tokens, nameOf, offsetOf: () => at },
       sumLogprobs: tokens.reduce((sum, { logprob }) => sum + (logprob[0] ?? 0), 0),
     });
+  }
+
+  /** Hands a delta to the taker, unless the answer was given up while the delta waited for something. */
+  #hand(delta: ParsedDelta): Promise<void> | undefined {
+    return this.#isOver ? undefined : this.#take(delta);
   }
 }
 

@@ -127,9 +127,11 @@ class HttpSink implements Sink {
   write(text: string): boolean {
     const response = this.#response;
     const { socket } = response;
+    // A chunk without bytes would end the answer.
+    if (text === '' || response.writableEnded) return !this.isBehind;
     // A response writes a chunk in four parts. In one it costs a fifth less CPU time from the message of an instance to the socket. Nothing
     // of this response, nor of one before it on the connection, waits outside the socket's own queue then.
-    const isAlone = socket?.writableLength === response.writableLength && !response.writableEnded;
+    const isAlone = socket?.writableLength === response.writableLength;
     const isDirect = this.#hasWritten && response.chunkedEncoding && isAlone;
     this.#hasWritten = true;
     if (!socket || !isDirect) return response.write(text);

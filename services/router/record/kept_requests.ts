@@ -67,8 +67,9 @@ export class KeptRequests<T extends Finished> {
 
   /** Changes the request that `isMeant` of the last ones, at router time `nowMs`; does nothing when there is none. */
   change(isMeant: (request: T) => boolean, change: (request: T) => void, nowMs: number): void {
+    const isIt = (request: T | undefined): boolean => request !== undefined && isMeant(request);
     // One that changes has ended a moment ago.
-    const found = this.#recent.findLast((request) => request !== undefined && isMeant(request));
+    const found = this.#recent.findLast(isIt) ?? this.#notable.findLast(isIt);
     if (!found) return;
     this.#numBytes -= found.numBytes;
     change(found);

@@ -15,10 +15,11 @@ afterEach(() => {
   for (const close of closers.splice(0)) close();
 });
 
-/** A server whose answers `serve` writes, by the path of the request. Returns its port. */
-async function served(serve: (sink: Sink, path: string) => Promise<void>): Promise<number> {
+/** A server whose answers `serve` writes, by the path of the request; their errors go to `errors`. Returns its port. */
+async function served(serve: (sink: Sink, path: string) => Promise<void>, errors: unknown[] = []): Promise<number> {
   const serving = { clock: systemClock, answering: () => undefined, onBegin: undefined };
   const server = createServer((request, response) => {
+    response.on('error', (error) => errors.push(error));
     void withClient(request, response, noBody, serving, ({ sink }) => serve(sink, request.url ?? ''));
   });
   server.listen(0, '127.0.0.1');
@@ -76,6 +77,24 @@ test('parts are chunks of all their bytes, whatever their characters are', async
   assert.equal(chunks.join(''), [...parts, 'end'].join(''));
   // Node may join those of one turn.
   assert(chunks.length >= 1 + parts.length / 2);
+});
+
+test('a text without bytes, and one after the end, change nothing', async () => {
+  const errors: unknown[] = [];
+  const port = await served(async (sink) => {
+    sink.begin(200, headers);
+    for (const part of ['a', '', 'b', '']) {
+      sink.write(part);
+      await turn();
+    }
+    sink.end('end');
+    sink.write('late');
+    await turn();
+    sink.write('later');
+  }, errors);
+  const text = await conversation(port, 'GET / HTTP/1.1\r\nhost: x\r\n\r\n', (all) => all.endsWith('0\r\n\r\n'));
+  assert.deepEqual(chunksOf(text.slice(text.indexOf('\r\n\r\n') + 4)), ['a', 'b', 'end']);
+  assert.deepEqual(errors, []);
 });
 
 test('to HTTP/1.0 the parts go as they are', async () => {

@@ -7,6 +7,7 @@ import { describe, test } from 'vitest';
 import { Backoff } from '../../../shared/base/backoff.ts';
 import { systemClock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
+import { ENOUGH, type Taken } from '../../../shared/base/handover.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
@@ -20,7 +21,7 @@ import { NO_WORK } from '../../../shared/placement/open_placements.ts';
 import type { MembersView } from '../../../shared/placement/members_view.ts';
 import type { Asked, Chosen, Conductor, Outcome } from '../../../shared/placement/conductor.ts';
 import { MeanLengthPredictor } from '../../../services/router/conductor/length_predictor.ts';
-import { DecodeAttempt, type GeneratedToken } from '../../../services/router/relay/decode_attempt.ts';
+import { DecodeAttempt, type GeneratedToken, type TakeToken } from '../../../services/router/relay/decode_attempt.ts';
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import type { InFlightRequest } from '../../../services/router/relay/in_flight_request.ts';
 import { RequestLog } from '../../../services/router/record/request_log.ts';
@@ -174,9 +175,11 @@ function worldOf({
       numTokens: NUM_TOKENS,
     },
   );
-  const run = (): AsyncGenerator<GeneratedToken> => pulled((take) => attempt.run(left.signal, take));
+  const start = (take: TakeToken): Promise<void> => attempt.run(left.signal, take);
+  const run = (): AsyncGenerator<GeneratedToken> => pulled(start);
   return {
     run,
+    start,
     asked,
     promised,
     fetching,
@@ -248,6 +251,27 @@ describe('tokens', () => {
       return error.retry === 'elsewhere';
     });
     assert.equal(world.record.counts.outputTokens, 1);
+  });
+
+  test.each<[string, () => Taken, number[], string]>([
+    ['that keeps up has all tokens at once', () => undefined, [11, 12, 13], 'finished'],
+    ['that has enough has no more', () => ENOUGH, [11], 'stopped'],
+  ])('a taker %s', async (_name, answer, positions, outcome) => {
+    const world = worldOf({
+      async *decode(_inbox, signal) {
+        for (const position of [11, 12]) yield token(position);
+        if (outcome === 'finished') yield token(13, 'stop');
+        else await cut(signal);
+      },
+    });
+    const taken: number[] = [];
+    await world.start(({ sampled: one }) => {
+      taken.push(one.position);
+      return answer();
+    });
+    assert.deepEqual(taken, positions);
+    assert.equal(world.record.counts.attempts[0]?.outcome, outcome);
+    assert.equal(world.record.counts.outputTokens, positions.length);
   });
 
   test('R1: of the prompt, each log-probability is kept once and in order', async () => {
