@@ -3,6 +3,7 @@ import { isBytesOfTokens, REPLACEMENT, tokenSpeller, type TokenBytes } from '../
 import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
 import { textSlice, type TextSlice } from './token_texts.ts';
 
+/** Returns what is known of tokens by themselves; one for each tokenizer thread. */
 export class SingleTokens {
   readonly #tokenizer: LibraryTokenizer;
   readonly #spell: (token: string) => Uint8Array;
