@@ -79,7 +79,12 @@ class World {
     bodies: this.bodies,
     clock: systemClock,
     of: () => this.context,
-    codec: { hasTokenizer: false, decode: (lists: readonly unknown[]) => Promise.resolve(lists.map(() => '')) },
+    codec: {
+      hasTokenizer: false,
+      decode: (lists: readonly unknown[]) => Promise.resolve(lists.map(() => '')),
+      plainText: () => undefined,
+      partOf: () => undefined,
+    },
     relay: {
       generate: (generation: Generation, trace: RequestTrace, { signal }: GenerationBounds, take: TakeToken) =>
         pushed(this.#generate(generation, trace, signal))(take),

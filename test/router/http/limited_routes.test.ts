@@ -50,6 +50,8 @@ class World {
     hasTokenizer: true,
     maxCharacters: 1_000,
     decode: (lists: readonly unknown[]) => Promise.resolve(lists.map(() => '')),
+    plainText: () => undefined,
+    partOf: () => undefined,
     encode: () => {
       this.numRead++;
       return Promise.resolve(Uint32Array.of(1, 2, 3, 4));
